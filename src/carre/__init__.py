@@ -1,0 +1,1 @@
+"""Learn the Riemannian geometry of a dataset from samples, and use it."""

@@ -1,0 +1,91 @@
+"""An affine frame: the isotropic units, and the linear hull, that a model works in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from carre.geometry.low_rank import LowRankMetric
+
+# Directions whose standard deviation is below this share of the largest are rounding, not data.
+_RELATIVE_TOLERANCE = 1e-5
+# The hull needs a decomposition of size min(n, D); beyond this it is not sought.
+_LARGEST_DECOMPOSITION = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class AffineFrame:
+    """Coordinates u with x = center + scale·Bu, where B has orthonormal columns.
+
+    A similarity, so it changes no angle and no ratio of lengths, and a metric G in the frame is
+    BGBᵀ outside, whatever the scale. Data that lie in a proper affine subspace (constant or
+    linearly dependent columns, fewer samples than columns) lose nothing in the frame of that
+    subspace: the posterior of X given y depends on y only through Bᵀ(y − center), and G vanishes
+    on the rest [THEORY §2d].
+
+    Attributes:
+        center: The origin of the frame.
+        scale: The length of one unit of the frame, in the units of the data.
+        basis: B, or None for all of R^D.
+    """
+
+    center: Float[Tensor, " ambient"]
+    scale: float
+    basis: Float[Tensor, "ambient dim"] | None = None
+
+    @classmethod
+    def of(cls, samples: Float[Tensor, "n ambient"], *, reduce: bool = True) -> AffineFrame:
+        """Fit the frame: the mean, the linear hull, and one isotropic scale (rms per coordinate of the hull)."""
+        wide = samples.to(torch.float64)
+        center = wide.mean(0)
+        centered = wide - center
+        rounding = 4 * torch.finfo(samples.dtype).eps * float(wide.abs().max())
+        basis = _hull(centered, rounding) if reduce and min(samples.shape) <= _LARGEST_DECOMPOSITION else None
+        n_coordinates = samples.shape[1] if basis is None else basis.shape[1]
+        scale = float((centered.square().sum(1).mean() / max(n_coordinates, 1)).sqrt())
+        if n_coordinates == 0 or scale <= rounding:
+            raise ValueError("samples must not all be the same point: there is no geometry to learn")
+        return cls(center, scale, basis)
+
+    @property
+    def dim(self) -> int:
+        """The number of coordinates in the frame."""
+        return self.center.shape[0] if self.basis is None else self.basis.shape[1]
+
+    def to(self, *args: Any, **kwargs: Any) -> AffineFrame:
+        """Move to a device or dtype, with the arguments of `torch.Tensor.to`."""
+        basis = None if self.basis is None else self.basis.to(*args, **kwargs)
+        return AffineFrame(self.center.to(*args, **kwargs), self.scale, basis)
+
+    def encode(self, points: Float[Tensor, "*batch ambient"]) -> Float[Tensor, "*batch dim"]:
+        """Express points in the frame: u = Bᵀ(x − center)/scale."""
+        centered = (points - self.center) / self.scale
+        return centered if self.basis is None else centered @ self.basis
+
+    def decode(self, coordinates: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch ambient"]:
+        """Return to the data's space: x = center + scale·Bu."""
+        ambient = coordinates if self.basis is None else coordinates @ self.basis.mT
+        return self.center + self.scale * ambient
+
+    def lift(self, metric: LowRankMetric) -> LowRankMetric:
+        """Carry a metric out of the frame: FᵀF becomes BFᵀFBᵀ, and the ridge λI of the frame λI outside."""
+        if self.basis is None:
+            return metric
+        return LowRankMetric(metric.factor @ self.basis.mT, metric.ridge)
+
+
+def _hull(centered: Float[Tensor, "n ambient"], rounding: float) -> Float[Tensor, "ambient dim"] | None:
+    """Find an orthonormal basis of the linear hull by decreasing variance, or None when it is the whole space."""
+    n, ambient = centered.shape
+    if n <= ambient:
+        _, singular, rows = torch.linalg.svd(centered, full_matrices=False)
+        deviations, vectors = singular / n**0.5, rows.mT
+    else:
+        values, vectors = torch.linalg.eigh(centered.mT @ centered / n)
+        deviations, vectors = values.clamp_min(0).sqrt().flip(0), vectors.flip(1)
+    kept = deviations > _RELATIVE_TOLERANCE * deviations[0] + rounding
+    return None if bool(kept.all()) and len(kept) == ambient else vectors[:, kept]

@@ -1,0 +1,52 @@
+"""Eigenvalues and eigenvectors of a batch of metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+# cuSOLVER's batched eigh fails with an internal error at 131,072 matrices.
+_EIGH_CHUNK = 65_536
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """The leading eigenpairs of a batch of metrics, and the floor under the rest.
+
+    Attributes:
+        values: Eigenvalues, descending. A tangent direction has one near 1, a normal direction near 0.
+        vectors: Orthonormal eigenvectors, as columns.
+        floor: The eigenvalue of every direction that is not listed (the metric's ridge).
+    """
+
+    values: Float[Tensor, "*batch leading"]
+    vectors: Float[Tensor, "*batch dim leading"]
+    floor: float = 0.0
+
+    def clipped(self) -> Float[Tensor, "*batch leading"]:
+        """Clip the eigenvalues to [0, 1]: for counting and reporting only.
+
+        Off the data and between modes eigenvalues above 1 are right (THEORY: G → Dπ(y)), but they mean
+        one dimension, not more.
+        """
+        return self.values.clamp(0.0, 1.0)
+
+    def basis(self, dim: int) -> Float[Tensor, "*batch ambient dim"]:
+        """Return the ``dim`` leading eigenvectors."""
+        if not 1 <= dim <= self.values.shape[-1]:
+            raise ValueError(f"dim must lie between 1 and {self.values.shape[-1]}; got {dim}")
+        return self.vectors[..., :dim]
+
+
+def batched_eigh(
+    matrices: Float[Tensor, "*batch n n"],
+) -> tuple[Float[Tensor, "*batch n"], Float[Tensor, "*batch n n"]]:
+    """Decompose symmetric matrices, eigenvalues ascending, in chunks that every backend accepts."""
+    flat = matrices.reshape(-1, *matrices.shape[-2:])
+    parts = [torch.linalg.eigh(chunk) for chunk in flat.split(_EIGH_CHUNK)]
+    values = torch.cat([part[0] for part in parts])
+    vectors = torch.cat([part[1] for part in parts])
+    return values.reshape(matrices.shape[:-1]), vectors.reshape(matrices.shape)

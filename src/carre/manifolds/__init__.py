@@ -1,0 +1,1 @@
+"""Oracles: manifolds with samples, tangent spaces and exact posteriors."""

@@ -1,0 +1,16 @@
+import pytest
+import torch
+
+
+@pytest.fixture
+def rng() -> torch.Generator:
+    """A generator with a fixed seed: every draw of a test comes from it."""
+    return torch.Generator().manual_seed(0)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
