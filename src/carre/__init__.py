@@ -1,1 +1,38 @@
-"""Learn the Riemannian geometry of a dataset from samples, and use it."""
+"""Learn the Riemannian geometry of a dataset from samples, and use it.
+
+Start with `MetricMatching`. The parts it is made of are in `carre.geometry`, `carre.manifolds`,
+`carre.matching`, `carre.networks`, `carre.training`, `carre.fields` and `carre.toolkit`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from carre.fields import ExactField, MetricField, NeuralField
+from carre.geometry import LowRankMetric, Spectrum, principal_angles, projector_distance
+from carre.training import LinearPhaseWarning, TrainingDivergedError
+
+if TYPE_CHECKING:
+    from carre.estimator import MetricMatching
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ExactField",
+    "LinearPhaseWarning",
+    "LowRankMetric",
+    "MetricField",
+    "MetricMatching",
+    "NeuralField",
+    "Spectrum",
+    "TrainingDivergedError",
+    "principal_angles",
+    "projector_distance",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # scikit-learn takes a second to import; only the estimator needs it.
+    if name == "MetricMatching":
+        from carre.estimator import MetricMatching  # noqa: PLC0415
+
+        return MetricMatching
+    raise AttributeError(f"module 'carre' has no attribute {name!r}")

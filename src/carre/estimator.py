@@ -1,0 +1,269 @@
+"""MetricMatching: the scikit-learn face of the library."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from carre.fitting import FitSettings, fit_field
+from carre.geometry import LowRankMetric
+from carre.toolkit import count_dimension, predictive_score
+from carre.training import LinearPhaseWarning, Progress, linear_phase
+from carre.validation import Points, as_bandwidth, as_points
+
+_CHUNK = 16_384
+_SCORED_SCALES = 6
+
+
+class MetricMatching(BaseEstimator):  # type: ignore[misc]
+    """Learn the Riemannian geometry of a dataset from samples.
+
+    Trains a network that outputs, at any point and any scale σ, the low-rank metric
+    G = Cov[X | Y=y]/σ², whose leading eigenvectors are the directions the data can move in: its
+    eigenvalues are near 1 along the data and near 0 across them. What is not given is chosen from
+    the data.
+
+    Args:
+        rank: Rows of the factor of G; at least 2d−1 for data of dimension d.
+        bandwidth: The default scale σ of all queries, a standard deviation in the units of the data.
+            None chooses it after training, without labels.
+        bandwidth_range: The scales (low, high) to train on.
+        method: ``"joint"`` (one stage, centered), ``"two-stage"`` (with ``denoiser``) or
+            ``"uncentered"`` (the main text of the paper).
+        denoiser: For the two-stage method, a callable ``(y, σ) ↦ E[X | Y=y]`` on tensors, in the units
+            of the data.
+        network: A module ``(y, σ) ↦ (mean, factor)`` to train instead of the default one. It sees
+            centered points in isotropic units.
+        width: Hidden width of the default network.
+        n_blocks: Residual blocks per trunk of the default network.
+        block: ``"gated"``, or ``"plain"`` as in the paper.
+        ridge: λ ≥ 0 of G = FᵀF + λI.
+        reduce: Whether to work in the linear hull of the samples where that is a proper subspace
+            (constant or dependent columns, fewer samples than columns). Nothing is lost by it.
+        max_steps: Optimizer steps.
+        max_seconds: Wall-clock budget instead of, or beside, the steps.
+        batch_size: Noisy points per step.
+        learning_rate: Its peak.
+        validation_fraction: Share of the samples held out to watch training and to choose the scale.
+        patience: Stop after so many of the ten looks at the held-out samples without improvement.
+        device: Where to compute; None takes a GPU if there is one.
+        random_state: Seed or generator of NumPy. A seed makes a fit on a CPU reproducible.
+        verbose: Whether to draw a progress bar (on a terminal only).
+
+    Attributes:
+        field_: The learned `NeuralField`.
+        bandwidth_: The default scale.
+        bandwidth_range_: The scales that were trained on.
+        rank_: The rank.
+        scale_profile_: What the default scale was chosen from; None when it was given.
+        history_: Held-out losses, and the gain over a linear denoiser, during training.
+        n_features_in_: Columns of the samples.
+
+    Example:
+        >>> import numpy as np
+        >>> from carre import MetricMatching
+        >>> angle = np.random.default_rng(0).uniform(0, 2 * np.pi, 400)
+        >>> circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        >>> geometry = MetricMatching(max_steps=300, width=32, random_state=0).fit(circle)
+        >>> geometry.tangent_basis(np.array([[1.0, 0.0]]), dim=1).shape
+        (1, 2, 1)
+    """
+
+    def __init__(
+        self,
+        *,
+        rank: int | None = None,
+        bandwidth: float | None = None,
+        bandwidth_range: tuple[float, float] | None = None,
+        method: str = "joint",
+        denoiser: Callable[[Tensor, Tensor], Tensor] | None = None,
+        network: nn.Module | None = None,
+        width: int | None = None,
+        n_blocks: int = 3,
+        block: str = "gated",
+        ridge: float = 0.0,
+        reduce: bool = True,
+        max_steps: int | None = None,
+        max_seconds: float | None = None,
+        batch_size: int | None = None,
+        learning_rate: float = 2e-3,
+        validation_fraction: float = 0.1,
+        patience: int | None = None,
+        device: str | torch.device | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool = True,
+    ) -> None:
+        self.rank = rank
+        self.bandwidth = bandwidth
+        self.bandwidth_range = bandwidth_range
+        self.method = method
+        self.denoiser = denoiser
+        self.network = network
+        self.width = width
+        self.n_blocks = n_blocks
+        self.block = block
+        self.ridge = ridge
+        self.reduce = reduce
+        self.max_steps = max_steps
+        self.max_seconds = max_seconds
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the geometry of the samples.
+
+        Args:
+            X: Samples, shape (n, D): an array, a tensor, or anything like one.
+            y: Ignored.
+        """
+        points = self._validated(X, reset=True)
+        if len(points.tensor) < 2:
+            raise ValueError(f"X must have at least 2 samples; got {len(points.tensor)} sample (n_samples = 1)")
+        settings = FitSettings(**{name: getattr(self, name) for name in FitSettings.__dataclass_fields__})
+        self.device_ = self._choose_device(points)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        with tqdm(total=100, desc="fit", unit="%", disable=None if self.verbose else True) as bar:
+            fit = fit_field(
+                points.tensor.detach(),
+                settings,
+                seed=seed,
+                device=self.device_,
+                callback=lambda progress: _draw(bar, progress),
+            )
+        self.field_, self.history_, self.scale_profile_ = fit.field, fit.history, fit.profile
+        self.bandwidth_, self.bandwidth_range_ = fit.bandwidth, fit.bandwidth_range
+        self.rank_ = self.field_.metric(points.tensor[:1].detach(), self.bandwidth_).rank
+        message = linear_phase(self.history_)
+        if message:
+            warnings.warn(message, LinearPhaseWarning, stacklevel=2)
+        return self
+
+    def metric(self, X: Any, bandwidth: Any = None) -> LowRankMetric:
+        """Return the metric G at each point, as a `LowRankMetric` of tensors.
+
+        Args:
+            X: Points, shape (n, D).
+            bandwidth: σ, one number or one per point; None takes ``bandwidth_``.
+        """
+        points = self._validated(X)
+        factor = self._compute(points, bandwidth, lambda y, s: self.field_.metric(y, s).factor)
+        return LowRankMetric(factor.to(points.tensor.device), self.field_.ridge)
+
+    def carre_du_champ(self, X: Any, bandwidth: Any = None, *, centered: bool = True) -> LowRankMetric:
+        """Return the paper's Γ = G/2; uncentered, Γ + (m−y)(m−y)ᵀ/2σ² with m = E[X | Y=y] [RMM, Eq. 6 and 7]."""
+        metric = self.metric(X, bandwidth)
+        if self.method == "uncentered":
+            if centered:
+                raise ValueError("centered must be False: this geometry was fitted with method='uncentered'")
+            return metric.scaled(0.5)
+        if not centered:
+            points = self._validated(X)
+            sigma = self._sigma(points, bandwidth)[:, None]
+            mean = self._compute(points, bandwidth, self.field_.denoise).to(points.tensor.device)
+            row = ((mean - points.tensor) / sigma)[:, None, :]
+            metric = LowRankMetric(torch.cat([metric.factor, row], 1), metric.ridge)
+        return metric.scaled(0.5)
+
+    def tangent_basis(self, X: Any, dim: int, bandwidth: Any = None) -> Any:
+        """Return orthonormal bases of the tangent spaces, shape (n, D, dim), leading direction first."""
+        points = self._validated(X)
+        return points.restore(
+            self._compute(points, bandwidth, lambda y, s: self.field_.metric(y, s).tangent_basis(dim))
+        )
+
+    def dimension(self, X: Any, bandwidth: Any = None, *, threshold: float = 0.5) -> Any:
+        """Return the local intrinsic dimension at each point: the eigenvalues of G above the threshold."""
+        points = self._validated(X)
+        return points.restore(
+            self._compute(
+                points, bandwidth, lambda y, s: count_dimension(self.field_.metric(y, s), threshold=threshold)
+            )
+        )
+
+    def eigenvalues(self, X: Any, bandwidth: Any = None) -> Any:
+        """Return the leading eigenvalues of G at each point, descending, shape (n, rank)."""
+        points = self._validated(X)
+        return points.restore(
+            self._compute(points, bandwidth, lambda y, s: self.field_.metric(y, s).eigenvalues())
+        )
+
+    def denoise(self, X: Any, bandwidth: Any = None) -> Any:
+        """Return E[X | Y=x] at each point: the pull back onto the data."""
+        points = self._validated(X)
+        return points.restore(self._compute(points, bandwidth, self.field_.denoise))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Score held-out samples; higher is better, zero is a field that has learned nothing.
+
+        The mean over the trained scales of `carre.toolkit.predictive_score`, in nats per sample; the
+        noise in it is the same at every call.
+        """
+        points = self._validated(X)
+        if self.method == "uncentered":
+            raise ValueError("score needs a denoiser; fit with method='joint' or 'two-stage'")
+        generator = torch.Generator(self.device_).manual_seed(0)
+        samples = points.tensor.to(self.device_)
+        low, high = self.bandwidth_range_
+        with torch.no_grad():
+            scores = [
+                float(predictive_score(self.field_, part, sigma, generator=generator).sum())
+                for sigma in np.geomspace(low, high, _SCORED_SCALES).tolist()
+                for part in samples.split(_CHUNK)
+            ]
+        return sum(scores) / (_SCORED_SCALES * len(samples))
+
+    def _compute(self, points: Points, bandwidth: Any, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """Apply a function of (points, σ) chunk by chunk on the device of the fit."""
+        sigma = self._sigma(points, bandwidth).to(self.device_)
+        tensor = points.tensor.to(self.device_)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and tensor.requires_grad):
+            pairs = zip(tensor.split(_CHUNK), sigma.split(_CHUNK), strict=True)
+            return torch.cat([function(y, s) for y, s in pairs])
+
+    def _sigma(self, points: Points, bandwidth: Any) -> Tensor:
+        return as_bandwidth(self.bandwidth_ if bandwidth is None else bandwidth, points.tensor)
+
+    def _validated(self, X: Any, *, reset: bool = False) -> Points:
+        """Check points: tensors here, everything else by scikit-learn, which also knows column names."""
+        if not reset:
+            check_is_fitted(self, "field_")
+        if isinstance(X, Tensor):
+            points = as_points(X, dim=None if reset else self.n_features_in_, name="X")
+            if reset:
+                self.n_features_in_ = points.tensor.shape[1]
+            return points
+        array = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
+        return as_points(array, name="X")
+
+    def _choose_device(self, points: Points) -> torch.device:
+        """Take the device that was asked for, else the samples' GPU, else any GPU, else the CPU."""
+        if self.device is not None:
+            return torch.device(self.device)
+        if points.tensor.is_cuda:
+            return points.tensor.device
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _draw(bar: tqdm[Any], progress: Progress) -> None:
+    """Move the progress bar, and show the latest held-out loss and gain."""
+    percent = int(100 * progress.fraction)
+    if percent <= bar.n:
+        return
+    bar.update(percent - bar.n)
+    if progress.evaluation is not None:
+        gain = max(progress.evaluation.gain, default=float("nan"))
+        bar.set_postfix(loss=f"{progress.evaluation.loss:.3f}", gain=f"{gain:.2f}")

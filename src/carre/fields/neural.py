@@ -1,0 +1,75 @@
+"""The learned metric."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from carre.fields.protocol import Bandwidth
+from carre.geometry import AffineFrame, LowRankMetric
+from carre.validation import as_bandwidth, as_points
+
+_CHUNK = 16_384
+
+
+class NeuralField:
+    """A trained model, seen from the data's space.
+
+    The model works in the frame of the data; the field brings points and σ into it and carries means
+    and metrics out. It is evaluated in the dtype and on the device of the points.
+
+    Args:
+        model: ``model(y, σ) → (mean, factor)`` in the coordinates of the frame; mean may be None.
+        frame: The frame.
+        ridge: λ of G = FᵀF + λI.
+    """
+
+    def __init__(self, model: nn.Module, frame: AffineFrame, *, ridge: float = 0.0) -> None:
+        self.model = model.eval().requires_grad_(False)
+        self.frame, self.ridge = frame, ridge
+        self._copies: dict[tuple[torch.device, torch.dtype], tuple[nn.Module, AffineFrame]] = {}
+
+    @property
+    def dim(self) -> int:
+        """The ambient dimension D."""
+        return len(self.frame.center)
+
+    def metric(self, points: Float[Tensor, "n dim"], bandwidth: Bandwidth) -> LowRankMetric:
+        """Compute G = FᵀF + λI at any point and any σ, best inside the trained range."""
+        return LowRankMetric(self._evaluate(points, bandwidth, want="factor"), self.ridge)
+
+    def denoise(self, points: Float[Tensor, "n dim"], bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
+        """Compute the learned E[X | Y=y]."""
+        return self._evaluate(points, bandwidth, want="mean")
+
+    def _evaluate(self, points: Float[Tensor, "n dim"], bandwidth: Bandwidth, *, want: str) -> Tensor:
+        points = as_points(points, dim=self.dim).tensor
+        sigma = as_bandwidth(bandwidth, points)
+        model, frame = self._at(points)
+        pairs = zip(points.split(_CHUNK), sigma.split(_CHUNK), strict=True)
+        return torch.cat([_outside(model, frame, y, s, want) for y, s in pairs])
+
+    def _at(self, points: Tensor) -> tuple[nn.Module, AffineFrame]:
+        """Return the model and the frame in the dtype and on the device of the points."""
+        key = (points.device, points.dtype)
+        if key not in self._copies:
+            model = copy.deepcopy(self.model).to(points.device, points.dtype)
+            self._copies[key] = (model, self.frame.to(points.device, points.dtype))
+        return self._copies[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_copies": {}}
+
+
+def _outside(model: nn.Module, frame: AffineFrame, points: Tensor, sigma: Tensor, want: str) -> Tensor:
+    """Evaluate one chunk in the frame and carry the result out."""
+    mean, factor = model(frame.encode(points), sigma / frame.scale)
+    if want == "factor":
+        return frame.lift(LowRankMetric(factor)).factor
+    if mean is None:
+        raise ValueError("this field was trained uncentered and has no denoiser; fit with method='joint'")
+    return frame.decode(mean)

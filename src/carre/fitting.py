@@ -1,0 +1,182 @@
+"""From samples to a fitted field: the pipeline behind `MetricMatching`, as one stateless function."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from carre.fields import NeuralField
+from carre.geometry import AffineFrame
+from carre.matching import LogUniform
+from carre.networks import FrozenDenoiser, GatedBlock, PlainBlock, build_model
+from carre.toolkit import ScaleProfile, choose_bandwidth
+from carre.training import History, Objective, Progress, TrainingConfig, train
+from carre.training.defaults import DataScale
+
+METHODS = ("joint", "two-stage", "uncentered")
+BLOCKS: dict[str, Callable[[int, int], nn.Module]] = {"gated": GatedBlock, "plain": PlainBlock}
+_N_SELECTION = 512
+_FEWEST_HELD_OUT = 8
+
+
+@dataclass(frozen=True, eq=False)
+class FitSettings:
+    """What a fit is told; the meaning of each is documented in `MetricMatching`. None: from the data."""
+
+    rank: int | None = None
+    bandwidth: float | None = None
+    bandwidth_range: tuple[float, float] | None = None
+    method: str = "joint"
+    denoiser: Callable[[Tensor, Tensor], Tensor] | None = None
+    network: nn.Module | None = None
+    width: int | None = None
+    n_blocks: int = 3
+    block: str = "gated"
+    ridge: float = 0.0
+    reduce: bool = True
+    max_steps: int | None = None
+    max_seconds: float | None = None
+    batch_size: int | None = None
+    learning_rate: float = 2e-3
+    validation_fraction: float = 0.1
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("rank", "width", "n_blocks", "max_steps", "batch_size"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, (int, np.integer)) and value >= 1):
+                raise ValueError(f"{name} must be a positive integer; got {value!r}")
+        if self.method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}; got {self.method!r}")
+        if self.block not in BLOCKS:
+            raise ValueError(f"block must be one of {', '.join(BLOCKS)}; got {self.block!r}")
+        if (self.method == "two-stage") != (self.denoiser is not None):
+            raise ValueError("denoiser must be given with method='two-stage', and only then")
+        if self.network is not None and self.method == "two-stage":
+            raise ValueError("network must be None with method='two-stage', which builds its own around the denoiser")
+        if self.bandwidth is not None and not 0 < self.bandwidth < math.inf:
+            raise ValueError(f"bandwidth must be positive (it is a standard deviation); got {self.bandwidth}")
+        if not 0 <= self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction must lie in [0, 1); got {self.validation_fraction}")
+        if not 0 <= self.ridge < math.inf:
+            raise ValueError(f"ridge must be at least 0; got {self.ridge}")
+        if self.bandwidth_range is not None:
+            LogUniform(*self.bandwidth_range)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A fitted field and how it came about.
+
+    Attributes:
+        field: The learned field.
+        bandwidth: Its default scale σ.
+        bandwidth_range: The scales it was trained on.
+        profile: What the default scale was chosen from; None when it was given.
+        history: The training record.
+    """
+
+    field: NeuralField
+    bandwidth: float
+    bandwidth_range: tuple[float, float]
+    profile: ScaleProfile | None
+    history: History
+
+
+def fit_field(
+    samples: Float[Tensor, "n dim"],
+    settings: FitSettings,
+    *,
+    seed: int,
+    device: torch.device,
+    callback: Callable[[Progress], None] | None = None,
+) -> Fit:
+    """Fit a neural field to samples: frame, defaults, training, choice of scale.
+
+    Args:
+        samples: The samples, finite, at least two of them different.
+        settings: What to fit.
+        seed: Of everything random.
+        device: Where to train.
+        callback: Told of the progress of training.
+    """
+    frame = AffineFrame.of(samples, reduce=settings.reduce and settings.network is None)
+    order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed)).to(samples.device)
+    encoded = frame.to(samples.device, samples.dtype).encode(samples)[order].to(device, torch.float32)
+    n_held_out = int(settings.validation_fraction * len(samples))
+    if n_held_out < _FEWEST_HELD_OUT:
+        held_out, training = encoded, encoded
+    else:
+        held_out, training = encoded[:n_held_out], encoded[n_held_out:]
+
+    scale = DataScale.of(training)
+    low, high = settings.bandwidth_range or tuple(frame.scale * edge for edge in scale.bandwidth_range())
+    model = _model(settings, frame, scale, seed, device)
+    history = train(
+        model,
+        training,
+        held_out,
+        LogUniform(low / frame.scale, high / frame.scale),
+        Objective(scale.spread, settings.ridge, train_mean=settings.method == "joint"),
+        _config(settings, scale, seed, device),
+        callback=callback,
+    )
+    field = NeuralField(model, frame, ridge=settings.ridge)
+    if settings.bandwidth is not None:
+        return Fit(field, settings.bandwidth, (low, high), None, history)
+    clean = frame.to(device, torch.float32).decode(held_out[:_N_SELECTION])
+    profile = _profile(field, clean, low, high, seed, calibrated=settings.method != "uncentered")
+    return Fit(field, float(profile.bandwidth[profile.chosen]), (low, high), profile, history)
+
+
+def _model(
+    settings: FitSettings, frame: AffineFrame, scale: DataScale, seed: int, device: torch.device
+) -> nn.Module:
+    """Build the network, or take the user's (a copy: parameters of an estimator are not changed by a fit)."""
+    if settings.network is not None:
+        return copy.deepcopy(settings.network).to(device, torch.float32)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = build_model(
+            frame.dim,
+            settings.rank or scale.rank(frame.dim),
+            width=settings.width or scale.width(device),
+            n_blocks=settings.n_blocks,
+            spread=scale.spread,
+            block=BLOCKS[settings.block],
+            mean=None if settings.denoiser is None else FrozenDenoiser(settings.denoiser, frame),
+            with_mean=settings.method != "uncentered",
+        )
+    return model.to(device)
+
+
+def _config(settings: FitSettings, scale: DataScale, seed: int, device: torch.device) -> TrainingConfig:
+    """Fill the training configuration."""
+    # A wall-clock budget alone should not be cut short by the default number of steps.
+    unlimited = settings.max_seconds is not None and settings.max_steps is None
+    return TrainingConfig(
+        max_steps=10**9 if unlimited else settings.max_steps or scale.max_steps(device),
+        max_seconds=settings.max_seconds,
+        batch_size=settings.batch_size or scale.batch_size(device),
+        learning_rate=settings.learning_rate,
+        patience=settings.patience,
+        seed=seed,
+    )
+
+
+@torch.no_grad()
+def _profile(
+    field: NeuralField, samples: Float[Tensor, "n dim"], low: float, high: float, seed: int, *, calibrated: bool
+) -> ScaleProfile:
+    """Choose the scale on a grid of ratio about √2 inside the trained range."""
+    repeats = -(-_N_SELECTION // len(samples))
+    generator = torch.Generator(samples.device).manual_seed(seed)
+    grid = np.geomspace(low, high, max(3, 1 + round(2 * math.log2(high / low))))
+    return choose_bandwidth(field, samples.repeat(repeats, 1), grid, generator=generator, calibrated=calibrated)

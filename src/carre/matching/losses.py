@@ -1,0 +1,63 @@
+"""The losses, one value per sample. Each last line is an equation of the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jaxtyping import Float
+from torch import Tensor
+
+from carre.geometry import LowRankMetric
+
+
+def metric_matching_loss(
+    metric: LowRankMetric, displacement: Float[Tensor, "batch draws dim"]
+) -> Float[Tensor, " batch"]:
+    """Compute ‖G − T‖²_F − ‖T‖²_F with T the mean of δδᵀ, without forming either [RMM, Eq. 12].
+
+    With a ridge, G = FᵀF + λI and the prediction really contains λI [RMM, App. C]. The minimizer is
+    E[T | y]: G itself when δ is centered at the posterior mean. The dropped constant carries no
+    gradient, and in high dimension it would drown the rest in float32.
+
+    Example:
+        >>> import torch
+        >>> metric = LowRankMetric(torch.eye(3)[None, :2])
+        >>> metric_matching_loss(metric, torch.tensor([[[1.0, 2.0, 3.0]]]))
+        tensor([-8.])
+    """
+    target = LowRankMetric(displacement / displacement.shape[1] ** 0.5)
+    return metric.squared_norm() - 2 * metric.frobenius_product(target)
+
+
+def frobenius_loss(
+    matrices: Float[Tensor, "batch dim dim"], displacement: Float[Tensor, "batch draws dim"]
+) -> Float[Tensor, " batch"]:
+    """Compute ‖G − T‖²_F for dense predictions, T the mean of δδᵀ [RMM, Eq. 11]. For small D."""
+    target = displacement.mT @ displacement / displacement.shape[1]
+    return (matrices - target).square().sum((1, 2))
+
+
+def denoising_loss(mean: Float[Tensor, "batch dim"], target: Float[Tensor, "batch dim"]) -> Float[Tensor, " batch"]:
+    """Compute |m̂(y) − x|², whose minimizer is E[X | Y=y] [RMM, Sec. 3.2]."""
+    return (mean - target).square().sum(1)
+
+
+def conditional_carre_du_champ(
+    f: Callable[[Tensor], Tensor],
+    h: Callable[[Tensor], Tensor],
+    samples: Float[Tensor, "batch dim"],
+    points: Float[Tensor, "batch dim"],
+    bandwidth: Float[Tensor, " batch"],
+) -> Float[Tensor, " batch"]:
+    """Compute (f(x) − f(y))(h(x) − h(y))/2σ², the conditional carré du champ [RMM, Alg. 1].
+
+    Its expectation given y is Γ_σ(f, h)(y), in the paper's normalization (half of G's).
+    """
+    return (f(samples) - f(points)) * (h(samples) - h(points)) / (2 * bandwidth.square())
+
+
+def carre_du_champ_loss(
+    prediction: Float[Tensor, " batch"], target: Float[Tensor, " batch"]
+) -> Float[Tensor, " batch"]:
+    """Compute the scalar conditional loss (Γ^θ(y) − Γ(x, y))² [RMM, Eq. 9, Alg. 1]."""
+    return (prediction - target).square()

@@ -1,0 +1,51 @@
+"""The sampler's record: noisy points, and the displacements whose outer products are their target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Perturbation:
+    """Noisy points with what is to be learned at them.
+
+    Given y, each displacement is a draw of (X − c)/σ from the posterior of X, where c is y itself
+    or, when centered, an estimate of E[X | Y=y]. The average of their outer products is an unbiased
+    target for G.
+
+    Attributes:
+        points: y = x + σz.
+        bandwidth: σ, one per point.
+        displacement: δ = (x − c)/σ, one or several per point.
+        mean_target: An unbiased estimate of E[X | Y=y]: x itself, or the mean over a reference set.
+    """
+
+    points: Float[Tensor, "batch dim"]
+    bandwidth: Float[Tensor, " batch"]
+    displacement: Float[Tensor, "batch draws dim"]
+    mean_target: Float[Tensor, "batch dim"]
+
+    def centered(self, mean: Float[Tensor, "batch dim"]) -> Perturbation:
+        """Measure the displacements from an estimate m̂ of E[X | Y=y] instead of y [RMM, Sec. 3.2].
+
+        No gradient flows into the estimate: the loss without its constant is unbounded in m̂
+        [THEORY §3.5]. An error of m̂ inflates G by (m − m̂)(m − m̂)ᵀ/σ², to second order only.
+        """
+        shift = (self.points - mean.detach()) / self.bandwidth[:, None]
+        return Perturbation(self.points, self.bandwidth, self.displacement + shift[:, None, :], self.mean_target)
+
+
+def perturb(
+    samples: Float[Tensor, "batch dim"],
+    bandwidth: Float[Tensor, " batch"],
+    *,
+    generator: torch.Generator | None = None,
+) -> Perturbation:
+    """Add noise of standard deviation σ: y = x + σz, δ = −z (never (x − y)/σ, which cancels)."""
+    noise = torch.randn(samples.shape, generator=generator, device=samples.device, dtype=samples.dtype)
+    points = samples + bandwidth[:, None] * noise
+    return Perturbation(points, bandwidth, -noise[:, None, :], samples)

@@ -1,0 +1,52 @@
+"""Targets averaged over a reference set: the same expectation, with less noise [THEORY §3.8]."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from carre.matching.perturbation import Perturbation, perturb
+
+
+def perturb_among(
+    references: Float[Tensor, "n dim"],
+    source: Int[Tensor, " batch"],
+    bandwidth: Float[Tensor, " batch"],
+    *,
+    n_draws: int,
+    generator: torch.Generator | None = None,
+) -> Perturbation:
+    """Add noise to some of the references, then redraw which of them each noisy point came from.
+
+    Given y, its source is x_j with probability w_j ∝ exp(−|x_j − y|²/2σ²). The mean target is Σ w_j x_j
+    and the displacements are ``n_draws`` draws from w: both unbiased whatever the size of the set, as
+    long as the true source belongs to it (Rao–Blackwell; THEORY, App. A3). Where no other sample is
+    near, w is one-hot and this is plain `perturb`.
+
+    Args:
+        references: The whole dataset, or independent draws from it.
+        source: Which references to perturb.
+        bandwidth: σ, one per source.
+        n_draws: Displacements per noisy point.
+        generator: Source of randomness.
+    """
+    points = perturb(references[source], bandwidth, generator=generator).points
+    weights = source_posterior(points, references, bandwidth)
+    # Inverse transform sampling: it can be captured in a CUDA graph, unlike torch.multinomial.
+    cumulative = weights.cumsum(1)
+    levels = torch.rand((len(points), n_draws), generator=generator, device=points.device, dtype=points.dtype)
+    drawn = torch.searchsorted(cumulative, levels * cumulative[:, -1:]).clamp(max=len(references) - 1)
+    displacement = (references[drawn] - points[:, None, :]) / bandwidth[:, None, None]
+    return Perturbation(points, bandwidth, displacement, weights @ references)
+
+
+def source_posterior(
+    points: Float[Tensor, "batch dim"], references: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " batch"]
+) -> Float[Tensor, "batch n"]:
+    """Compute P(X = x_j | Y = y) for a uniform prior on the references."""
+    # Squared distances by the Gram trick cancel; in float64 enough digits remain at any useful σ.
+    y, x = points.double(), references.double()
+    squares = torch.addmm(x.square().sum(1), y, x.mT, alpha=-2)
+    logits = (-0.5 / bandwidth.double().square())[:, None] * squares
+    return torch.softmax((logits - logits.amax(1, keepdim=True)).to(points.dtype), 1)

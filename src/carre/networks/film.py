@@ -1,0 +1,107 @@
+"""A residual MLP whose blocks are modulated by the bandwidth [RMM, App. D.3]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from carre.networks.embedding import LogBandwidthEmbedding
+
+
+class GatedBlock(nn.Module):
+    """Residual block LN → FiLM → Linear(2H) → SiLU(a)·b → Linear(0).
+
+    The product of two linear maps is what a radius or a curvature needs: gated blocks leave the
+    linear phase of training [THEORY §3.9] in a third of the steps of plain ones.
+    """
+
+    def __init__(self, width: int, conditioning: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.film = nn.Linear(conditioning, 2 * width)
+        self.rise = nn.Linear(width, 2 * width)
+        self.fall = nn.Linear(width, width)
+        nn.init.zeros_(self.fall.weight)
+        nn.init.zeros_(self.fall.bias)
+
+    def forward(
+        self, hidden: Float[Tensor, "batch width"], condition: Float[Tensor, "batch cond"]
+    ) -> Float[Tensor, "batch width"]:
+        """Add the block's update; at initialization it is zero."""
+        scale, shift = self.film(condition).chunk(2, -1)
+        gate, value = self.rise(self.norm(hidden) * (1 + scale) + shift).chunk(2, -1)
+        update: Tensor = self.fall(functional.silu(gate) * value)
+        return hidden + update
+
+
+class PlainBlock(nn.Module):
+    """The paper's residual block LN → FiLM → Linear → SiLU → LN → Linear(0)."""
+
+    def __init__(self, width: int, conditioning: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.film = nn.Linear(conditioning, 2 * width)
+        self.rise = nn.Linear(width, width)
+        self.inner_norm = nn.LayerNorm(width)
+        self.fall = nn.Linear(width, width)
+        nn.init.zeros_(self.fall.weight)
+        nn.init.zeros_(self.fall.bias)
+
+    def forward(
+        self, hidden: Float[Tensor, "batch width"], condition: Float[Tensor, "batch cond"]
+    ) -> Float[Tensor, "batch width"]:
+        """Add the block's update; at initialization it is zero."""
+        scale, shift = self.film(condition).chunk(2, -1)
+        inner = functional.silu(self.rise(self.norm(hidden) * (1 + scale) + shift))
+        update: Tensor = self.fall(self.inner_norm(inner))
+        return hidden + update
+
+
+class FilmMLP(nn.Module):
+    """Map (points, σ) to features: input layer, FiLM residual blocks, norm, linear head.
+
+    Args:
+        in_features: Size of a point.
+        out_features: Size of the output.
+        width: Hidden width H.
+        n_blocks: Number of residual blocks.
+        block: `GatedBlock` (default) or `PlainBlock` (the paper's).
+        head_deviation: Standard deviation of the head's initial weights; 0 makes the first output zero.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        width: int,
+        n_blocks: int,
+        block: Callable[[int, int], nn.Module] = GatedBlock,
+        head_deviation: float = 0.0,
+    ) -> None:
+        super().__init__()
+        conditioning = max(width // 4, 16)
+        self.embedding = LogBandwidthEmbedding(conditioning)
+        self.inlet = nn.Linear(in_features, width)
+        self.blocks = nn.ModuleList([block(width, conditioning) for _ in range(n_blocks)])
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, out_features)
+        nn.init.zeros_(self.head.bias)
+        if head_deviation > 0:
+            nn.init.normal_(self.head.weight, std=head_deviation)
+        else:
+            nn.init.zeros_(self.head.weight)
+
+    def forward(
+        self, points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]
+    ) -> Float[Tensor, "batch out"]:
+        """Compute the features of noisy points."""
+        condition = self.embedding(bandwidth)
+        hidden = functional.silu(self.inlet(points))
+        for block in self.blocks:
+            hidden = block(hidden, condition)
+        features: Tensor = self.head(self.norm(hidden))
+        return features

@@ -1,0 +1,140 @@
+"""From (y, σ) to the posterior mean and the factor of the metric, with EDM-style preconditioning.
+
+Everything here lives in the frame of the data: coordinates with unit root mean square.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from carre.geometry import AffineFrame
+from carre.networks.film import FilmMLP, GatedBlock
+
+
+def _scaled_input(
+    points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]
+) -> Float[Tensor, "batch dim"]:
+    """Bring noisy points to unit variance: c_in = 1/√(1 + σ²)."""
+    return points / (1 + bandwidth.square()).sqrt()[:, None]
+
+
+class MeanNetwork(nn.Module):
+    """The posterior mean m̂ = c_skip·y + c_out·trunk(c_in·y, σ), for data of unit variance per coordinate.
+
+    With c_skip = 1/(1+σ²) and c_out = σ/√(1+σ²), an error of the trunk moves m̂ by at most σ times as
+    much: no blow-up of (x − m̂)/σ at small σ [THEORY §3.6]. A trunk that outputs 0 is the linear
+    denoiser of isotropic Gaussian data.
+    """
+
+    def __init__(self, trunk: nn.Module) -> None:
+        super().__init__()
+        self.trunk = trunk
+
+    def forward(
+        self, points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]
+    ) -> Float[Tensor, "batch dim"]:
+        """Estimate E[X | Y=y]."""
+        variance = (1 + bandwidth.square())[:, None]
+        inner = self.trunk(_scaled_input(points, bandwidth), bandwidth).to(points.dtype)
+        return points / variance + bandwidth[:, None] / variance.sqrt() * inner
+
+
+class FactorNetwork(nn.Module):
+    """The factor F = c_G(σ)·D^(−1/2)·trunk(c_in·y, σ), with G = FᵀF.
+
+    c_G² = s²/(s² + σ²) follows the size of G over σ, where s² = tr Σ²/tr Σ is the variance of the data
+    in their own directions [THEORY §3.6].
+    """
+
+    def __init__(self, trunk: nn.Module, *, rank: int, spread: float) -> None:
+        super().__init__()
+        self.trunk, self.rank, self.spread = trunk, rank, spread
+
+    def envelope(self, bandwidth: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
+        """Compute c_G², the expected size of the leading eigenvalues of G at σ."""
+        return self.spread**2 / (self.spread**2 + bandwidth.square())
+
+    def forward(
+        self, points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]
+    ) -> Float[Tensor, "batch rank dim"]:
+        """Compute the rows of F."""
+        inner = self.trunk(_scaled_input(points, bandwidth), bandwidth).to(points.dtype)
+        rows = inner.reshape(len(points), self.rank, -1) / points.shape[1] ** 0.5
+        return self.envelope(bandwidth).sqrt()[:, None, None] * rows
+
+
+class FrozenDenoiser(nn.Module):
+    """A user's denoiser ``(y, σ) ↦ E[X | Y=y]``, in the units of the data, seen from the frame."""
+
+    def __init__(self, denoiser: Callable[[Tensor, Tensor], Tensor], frame: AffineFrame) -> None:
+        super().__init__()
+        self.denoiser, self.frame = denoiser, frame
+
+    def forward(
+        self, points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]
+    ) -> Float[Tensor, "batch dim"]:
+        """Estimate E[X | Y=y] without gradients."""
+        frame = self.frame.to(points.device, points.dtype)
+        with torch.no_grad():
+            mean = self.denoiser(frame.decode(points), bandwidth * frame.scale)
+        if mean.shape != (len(points), len(frame.center)):
+            raise ValueError(
+                f"denoiser must return one point per input, of shape {(len(points), len(frame.center))}; "
+                f"got {tuple(mean.shape)}"
+            )
+        return frame.encode(mean.to(points.dtype))
+
+
+class MetricModel(nn.Module):
+    """A mean network and a factor network side by side: ``model(y, σ) → (mean, factor)``.
+
+    Two trunks, not one: a shared trunk with two heads diverged in 2 of 5 runs of the prototype. Any
+    module with this signature can take its place; ``mean`` may be None (uncentered training).
+    """
+
+    def __init__(self, mean: nn.Module | None, factor: nn.Module) -> None:
+        super().__init__()
+        self.mean, self.factor = mean, factor
+
+    def forward(
+        self, points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]
+    ) -> tuple[Float[Tensor, "batch dim"] | None, Float[Tensor, "batch rank dim"]]:
+        """Estimate E[X | Y=y] and the rows of F at noisy or clean points."""
+        mean = None if self.mean is None else self.mean(points, bandwidth)
+        return mean, self.factor(points, bandwidth)
+
+
+def build_model(
+    dim: int,
+    rank: int,
+    *,
+    width: int,
+    n_blocks: int,
+    spread: float,
+    block: Callable[[int, int], nn.Module] = GatedBlock,
+    mean: nn.Module | None = None,
+    with_mean: bool = True,
+) -> MetricModel:
+    """Build the default twin model.
+
+    The mean head starts at zero; the factor head does not, since F = 0 is a saddle of the loss: its
+    rows start with norm 1, whatever the dimension [THEORY §3.7].
+
+    Args:
+        dim: Size of a point in the frame.
+        rank: Rows of the factor.
+        width: Hidden width.
+        n_blocks: Residual blocks per trunk.
+        spread: s of `FactorNetwork`.
+        block: The residual block.
+        mean: A ready mean network (a `FrozenDenoiser`) instead of a new one.
+        with_mean: Whether to have a mean network at all.
+    """
+    if mean is None and with_mean:
+        mean = MeanNetwork(FilmMLP(dim, dim, width=width, n_blocks=n_blocks, block=block))
+    trunk = FilmMLP(dim, rank * dim, width=width, n_blocks=n_blocks, block=block, head_deviation=width**-0.5)
+    return MetricModel(mean, FactorNetwork(trunk, rank=rank, spread=spread))

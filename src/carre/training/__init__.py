@@ -1,0 +1,18 @@
+"""The only place that steps an optimizer."""
+
+from carre.training.config import TrainingConfig
+from carre.training.loop import Progress, train
+from carre.training.monitor import Evaluation, History, LinearPhaseWarning, TrainingDivergedError, linear_phase
+from carre.training.objective import Objective
+
+__all__ = [
+    "Evaluation",
+    "History",
+    "LinearPhaseWarning",
+    "Objective",
+    "Progress",
+    "TrainingConfig",
+    "TrainingDivergedError",
+    "linear_phase",
+    "train",
+]

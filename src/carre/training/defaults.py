@@ -1,0 +1,97 @@
+"""Defaults that come from the data: the range of σ, the rank, the network and the budget."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+_N_QUERIES = 512
+_N_NEIGHBORS = 10
+_DISTANCES_AT_ONCE = 20_000_000
+# The smallest default σ: this share of the distance to the fifth neighbor, where the posterior is all but
+# one-hot; and never below this share of the spread, where a network's own error takes over.
+_NEIGHBOR_SHARE, _SPREAD_SHARE = 1 / 6, 1 / 100
+_LARGEST_OVER_SPREAD = 2.5
+_LARGEST_RANK = 128
+
+
+@dataclass(frozen=True)
+class DataScale:
+    """What the defaults are made from, in the units of the samples.
+
+    Attributes:
+        spread: s with s² = tr Σ²/tr Σ, the deviation of the data in their own directions [THEORY §3.6].
+        neighbor_distance: Median distance to the fifth nearest neighbor.
+        dimension: A rough intrinsic dimension from neighbor distances (Levina and Bickel's estimator).
+    """
+
+    spread: float
+    neighbor_distance: float
+    dimension: float
+
+    @classmethod
+    def of(cls, samples: Float[Tensor, "n dim"]) -> DataScale:
+        """Measure centered samples. The first ones serve as queries: shuffle if their order means something."""
+        distances = _neighbor_distances(samples[:_N_QUERIES], samples)
+        positive = distances[:, min(4, distances.shape[1] - 1)]
+        positive = positive[positive > 0]
+        spread = _spread(samples[: 4 * _N_QUERIES])
+        neighbor_distance = float(positive.median()) if len(positive) else 0.1 * spread
+        return cls(spread, neighbor_distance, _dimension(distances, samples.shape[1]))
+
+    def bandwidth_range(self) -> tuple[float, float]:
+        """Return the default range of σ: from below the neighbor distance to beyond the whole dataset."""
+        low = max(_NEIGHBOR_SHARE * self.neighbor_distance, _SPREAD_SHARE * self.spread)
+        return low, max(_LARGEST_OVER_SPREAD * self.spread, 4 * low)
+
+    def rank(self, dim: int) -> int:
+        """Return a rank that leaves room: 2d+2 for the guessed d (2d−1 are needed for a smooth factor)."""
+        return max(1, min(2 * math.ceil(self.dimension - 0.25) + 2, 2 * dim, _LARGEST_RANK))
+
+    def width(self, device: torch.device) -> int:
+        """Return the hidden width: more for higher intrinsic dimension, and on a GPU."""
+        wide = self.dimension > 4.5
+        return (512 if wide else 256) if device.type == "cuda" else (256 if wide else 128)
+
+    def max_steps(self, device: torch.device) -> int:
+        """Return the number of optimizer steps."""
+        wide = self.dimension > 4.5
+        return (8000 if wide else 4000) if device.type == "cuda" else (3000 if wide else 2000)
+
+    def batch_size(self, device: torch.device) -> int:
+        """Return the number of noisy points per step."""
+        return 1024 if device.type == "cuda" else 256
+
+
+def _spread(samples: Float[Tensor, "n dim"]) -> float:
+    """Estimate √(tr Σ²/tr Σ) from inner products of different samples: no D×D matrix, no bias from n < D."""
+    n = len(samples)
+    gram = samples @ samples.mT
+    off_diagonal = (gram.square().sum() - gram.diagonal().square().sum()) / max(n * (n - 1), 1)
+    energy = gram.diagonal().mean()
+    variance = float(off_diagonal / energy.clamp_min(torch.finfo(samples.dtype).tiny))
+    return math.sqrt(min(max(variance, float(energy) / samples.shape[1] * 1e-2), float(energy)))
+
+
+def _neighbor_distances(queries: Float[Tensor, "q dim"], samples: Float[Tensor, "n dim"]) -> Float[Tensor, "q k"]:
+    """Compute distances from the first samples to their nearest others, ascending; memory is bounded."""
+    k = min(_N_NEIGHBORS, len(samples) - 1)
+    found = []
+    for part in queries.split(max(1, _DISTANCES_AT_ONCE // len(samples))):
+        nearest = torch.cdist(part, samples, compute_mode="donot_use_mm_for_euclid_dist").topk(k + 1, largest=False)
+        found.append(nearest.values[:, 1:])
+    return torch.cat(found)
+
+
+def _dimension(distances: Float[Tensor, "q k"], ambient: int) -> float:
+    """Estimate 1/mean log(r_k/r_j) over queries and j < k, clamped to [1, ambient]."""
+    usable = distances[distances[:, 0] > 0]
+    if usable.shape[0] == 0 or usable.shape[1] < 3:
+        return float(ambient)
+    k = usable.shape[1]
+    logs = (usable[:, -1:] / usable[:, :-1]).log().sum(1) / (k - 2)
+    return float(min(max(1.0 / max(float(logs.mean()), 1e-12), 1.0), ambient))

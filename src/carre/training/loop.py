@@ -1,0 +1,113 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from carre.matching import BandwidthDistribution
+from carre.training.config import TrainingConfig
+from carre.training.monitor import Evaluation, HeldOut, History, TrainingDivergedError
+from carre.training.objective import Objective
+from carre.training.stepper import Stepper
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress callback is told, many times a second at most.
+
+    Attributes:
+        step: Optimizer steps so far.
+        fraction: Share of the budget that is spent, between 0 and 1.
+        seconds: Wall-clock time so far.
+        evaluation: The latest look at the held-out samples, if there was one.
+    """
+
+    step: int
+    fraction: float
+    seconds: float
+    evaluation: Evaluation | None
+
+
+def train(
+    model: nn.Module,
+    samples: Float[Tensor, "n dim"],
+    held_out: Float[Tensor, "m dim"],
+    bandwidths: BandwidthDistribution,
+    objective: Objective,
+    config: TrainingConfig,
+    *,
+    callback: Callable[[Progress], None] | None = None,
+) -> History:
+    """Train a model in place; it ends with the averaged weights.
+
+    Args:
+        model: ``model(y, σ) → (mean, factor)``, on the device of the samples.
+        samples: Training samples, in the coordinates that the model works in.
+        held_out: Samples that are never trained on; may be the training samples when there are too few.
+        bandwidths: The distribution of σ.
+        objective: The losses.
+        config: Budget and recipe.
+        callback: Told of the progress.
+
+    Raises:
+        TrainingDivergedError: A loss or gradient was not finite. The model keeps its last good weights.
+    """
+    generator = torch.Generator(samples.device).manual_seed(config.seed)
+    monitor = HeldOut(held_out, samples, bandwidths, generator=generator)
+    history = History(bandwidths=tuple(monitor.levels.tolist()), kernel_gain=monitor.kernel_gain)
+    stepper = Stepper(model, samples, bandwidths, objective, config, generator)
+    averaged = stepper.averaged
+    best: tuple[float, dict[str, Tensor]] = (math.inf, {})
+    start, looks, stale = time.perf_counter(), 0, 0
+
+    while not history.stop_reason:
+        seconds = time.perf_counter() - start
+        fraction = _spent(config, history.steps, seconds)
+        stepper.step(_learning_rate(config, history.steps, fraction))
+        history.steps += 1
+        seconds = time.perf_counter() - start
+        fraction = _spent(config, history.steps, seconds)
+
+        # A look at the held-out samples: evenly spaced over the budget, and once at its end.
+        if fraction >= (looks + 1) / config.evaluations:
+            bad_step = stepper.first_bad_step()
+            if bad_step is not None:
+                model.load_state_dict(averaged.state_dict())
+                raise TrainingDivergedError(bad_step, config.learning_rate, model)
+            looks = int(fraction * config.evaluations)
+            evaluation = monitor.evaluate(averaged, objective, step=history.steps, seconds=seconds)
+            history.evaluations.append(evaluation)
+            stale = 0 if evaluation.loss < best[0] else stale + 1
+            if stale == 0 and config.patience is not None:
+                best = (evaluation.loss, copy.deepcopy(averaged.state_dict()))
+            if config.patience is not None and stale >= config.patience:
+                history.stop_reason = "held-out loss stopped improving"
+        if fraction >= 1.0 and not history.stop_reason:
+            history.stop_reason = "budget spent"
+        if callback is not None:
+            latest = history.evaluations[-1] if history.evaluations else None
+            callback(Progress(history.steps, fraction, seconds, latest))
+
+    model.load_state_dict(best[1] or averaged.state_dict())
+    history.seconds = time.perf_counter() - start
+    return history
+
+
+def _spent(config: TrainingConfig, step: int, seconds: float) -> float:
+    """Compute the share of the budget that is spent, by steps or by seconds."""
+    by_time = 0.0 if config.max_seconds is None else seconds / config.max_seconds
+    return min(max(step / config.max_steps, by_time), 1.0)
+
+
+def _learning_rate(config: TrainingConfig, step: int, fraction: float) -> float:
+    """Warm up linearly, then follow a cosine to zero."""
+    warmup = min(config.warmup, max(config.max_steps // 10, 1))
+    return config.learning_rate * min((step + 1) / warmup, 1.0) * 0.5 * (1 + math.cos(math.pi * fraction))

@@ -1,0 +1,170 @@
+"""Watching a run: held-out losses, the gain over a linear denoiser, and divergence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from carre.matching import BandwidthDistribution, Perturbation, perturb
+from carre.matching.references import source_posterior
+from carre.training.objective import Objective
+
+_VISIBLE_GAIN = 0.2
+_KERNEL_SAMPLES = 8192
+
+
+class TrainingDivergedError(RuntimeError):
+    """A loss or a gradient was not finite. The model holds the averaged weights of the last good step.
+
+    Attributes:
+        step: The step at which it happened.
+        model: The model, with its last good weights.
+    """
+
+    def __init__(self, step: int, learning_rate: float, model: nn.Module) -> None:
+        super().__init__(
+            f"the loss or a gradient was not finite at step {step}; the last good weights are kept. "
+            f"Lower learning_rate (now {learning_rate:g}), raise the smallest bandwidth, or check the "
+            "samples for extreme values"
+        )
+        self.step, self.model = step, model
+
+
+class LinearPhaseWarning(UserWarning):
+    """Training ended before the denoiser learned the curvature of the data [THEORY §3.9]."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One look at the held-out samples, with the averaged weights.
+
+    Attributes:
+        step: Optimizer steps so far.
+        seconds: Wall-clock time so far.
+        mean_loss: Held-out denoising loss (weighted as in training).
+        metric_loss: Held-out metric loss (weighted as in training).
+        gain: By how many dimensions the denoiser beats the best linear one, at each of the
+            monitored bandwidths; empty without a mean. Zero on curved data means that training has
+            not left its linear phase [THEORY §3.9].
+    """
+
+    step: int
+    seconds: float
+    mean_loss: float
+    metric_loss: float
+    gain: tuple[float, ...]
+
+    @property
+    def loss(self) -> float:
+        """The held-out objective."""
+        return self.mean_loss + self.metric_loss
+
+
+@dataclass
+class History:
+    """The record of a run.
+
+    Attributes:
+        bandwidths: The monitored σ, in the units of the frame.
+        kernel_gain: The gain of the plain kernel denoiser at those σ: what the samples alone can show.
+        evaluations: The looks at the held-out samples, in order.
+        stop_reason: Why training ended.
+        seconds: Wall-clock time of training.
+        steps: Optimizer steps taken.
+    """
+
+    bandwidths: tuple[float, ...] = ()
+    kernel_gain: tuple[float, ...] = ()
+    evaluations: list[Evaluation] = field(default_factory=list)
+    stop_reason: str = ""
+    seconds: float = 0.0
+    steps: int = 0
+
+    @property
+    def gain(self) -> np.ndarray:
+        """The gain over the linear denoiser at the end of training, one value per monitored σ."""
+        return np.array(self.evaluations[-1].gain) if self.evaluations else np.array([])
+
+
+def linear_phase(history: History) -> str | None:
+    """Say that training stopped in its linear phase, if it did.
+
+    Until the denoiser leaves that phase, G looks like a perfect projector on the linear hull, one or
+    more dimensions too many. Flat data have no gain to be had; so the gain is held against that of
+    the kernel denoiser, which needs no training: where the kernel sees curvature and the network
+    less than half of it, the network is not done.
+    """
+    for sigma, kernel, learned in zip(history.bandwidths, history.kernel_gain, history.gain, strict=False):
+        if kernel > _VISIBLE_GAIN and learned < 0.5 * kernel:
+            return (
+                f"training stopped in its linear phase: at σ = {sigma:.3g} (in units of the data's deviation) the "
+                f"denoiser gains {learned:.2f} dimensions over a linear one where a kernel gains {kernel:.2f}. "
+                "Dimensions will be too high; train longer (raise max_steps or max_seconds)"
+            )
+    return None
+
+
+class LinearDenoiser:
+    """The best linear denoiser m = Σ(Σ + σ²I)⁻¹y of centered samples (Wiener)."""
+
+    def __init__(self, samples: Float[Tensor, "n dim"]) -> None:
+        subset = samples[: max(8 * samples.shape[1], 4096)]
+        _, singular, self.directions = torch.linalg.svd(subset - subset.mean(0), full_matrices=False)
+        self.center, self.variances = subset.mean(0), singular.square() / len(subset)
+
+    def __call__(
+        self, points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]
+    ) -> Float[Tensor, "batch dim"]:
+        """Denoise linearly."""
+        shrinkage = self.variances / (self.variances + bandwidth.square()[:, None])
+        return self.center + (shrinkage * ((points - self.center) @ self.directions.mT)) @ self.directions
+
+
+class HeldOut:
+    """A fixed set of noisy held-out pairs at a few bandwidths; the same for every evaluation."""
+
+    def __init__(
+        self,
+        samples: Float[Tensor, "n dim"],
+        training_samples: Float[Tensor, "m dim"],
+        bandwidths: BandwidthDistribution,
+        *,
+        generator: torch.Generator,
+        n_levels: int = 8,
+        n_pairs: int = 512,
+    ) -> None:
+        levels = (torch.arange(n_levels, device=samples.device, dtype=samples.dtype) + 0.5) / n_levels
+        self.levels = bandwidths.quantile(levels)
+        repeats = -(-n_pairs // len(samples))
+        x = samples.repeat(repeats, 1)[:n_pairs]
+        self.pairs: list[Perturbation] = [
+            perturb(x, sigma.expand(len(x)), generator=generator) for sigma in self.levels
+        ]
+        linear = LinearDenoiser(training_samples)
+        self.linear_errors = [_error(pair, linear(pair.points, pair.bandwidth)) for pair in self.pairs]
+        kernel = training_samples[:_KERNEL_SAMPLES]
+        means = [source_posterior(pair.points, kernel, pair.bandwidth) @ kernel for pair in self.pairs]
+        errors = zip(self.linear_errors, self.pairs, means, strict=True)
+        self.kernel_gain = tuple(float(linear - _error(pair, mean)) for linear, pair, mean in errors)
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, objective: Objective, *, step: int, seconds: float) -> Evaluation:
+        """Compute the held-out losses and the gain of a model."""
+        mean_loss, metric_loss, gain = 0.0, 0.0, []
+        for pair, linear_error in zip(self.pairs, self.linear_errors, strict=True):
+            losses = objective(model, pair)
+            mean_loss += float(losses[0].mean()) / len(self.pairs)
+            metric_loss += float(losses[1].mean()) / len(self.pairs)
+            mean, _ = model(pair.points, pair.bandwidth)
+            if mean is not None:
+                gain.append(float(linear_error - _error(pair, mean)))
+        return Evaluation(step, seconds, mean_loss, metric_loss, tuple(gain))
+
+
+def _error(pair: Perturbation, mean: Float[Tensor, "batch dim"]) -> Float[Tensor, ""]:
+    """Compute E|x − m̂(y)|²/σ²: the number of directions in which the noise was not removed."""
+    return ((pair.mean_target - mean).square().sum(1) / pair.bandwidth.square()).mean()

@@ -1,0 +1,125 @@
+"""One optimizer step, on a CPU or as a CUDA graph."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from carre.matching import BandwidthDistribution, Perturbation, perturb, perturb_among
+from carre.matching.bandwidths import stratified_levels
+from carre.training.config import TrainingConfig
+from carre.training.objective import Objective
+
+_GRAPH_WARMUP = 3
+
+
+class Stepper:
+    """Draws a batch, takes a gradient step, and averages the weights.
+
+    A step whose loss or gradient is not finite changes nothing: the fused optimizer skips it by the
+    flag that loss scaling uses, and the first such step is remembered on the device, so that a GPU
+    need not be asked after every step.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        samples: Float[Tensor, "n dim"],
+        bandwidths: BandwidthDistribution,
+        objective: Objective,
+        config: TrainingConfig,
+        generator: torch.Generator,
+    ) -> None:
+        self.model, self.samples, self.bandwidths = model, samples, bandwidths
+        self.objective, self.config, self.generator = objective, config, generator
+        self.averaged = copy.deepcopy(model).requires_grad_(False)
+        self.groups = _parameter_groups(model)
+        self.parameters = [p for group in self.groups for p in group]
+        names = {id(p): name for name, p in model.named_parameters()}
+        shadow = dict(self.averaged.named_parameters())
+        self.averages = [shadow[names[id(p)]] for p in self.parameters]
+        device = samples.device
+        self.on_gpu = device.type == "cuda"
+        rate: Tensor | float = torch.tensor(0.0, device=device) if self.on_gpu else 0.0
+        self.optimizer = torch.optim.AdamW(
+            self.parameters, lr=rate, betas=config.betas, weight_decay=0.0, fused=True, capturable=self.on_gpu
+        )
+        self.is_bad = torch.zeros((), device=device)
+        self.bad_step = torch.full((), -1, device=device, dtype=torch.long)
+        self.counter = torch.zeros((), device=device, dtype=torch.long)
+        self.averaging = min(config.averaging, 1 - 20 / (config.max_steps + 20))
+        self.graph = self._capture() if self.on_gpu and config.cuda_graph else None
+
+    def step(self, learning_rate: float) -> None:
+        """Take one step."""
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(learning_rate)
+            else:
+                group["lr"] = learning_rate
+        if self.graph is None:
+            self._run()
+        else:
+            self.graph.replay()
+
+    def first_bad_step(self) -> int | None:
+        """Return the first step that was not finite, if any. Waits for the device."""
+        step = int(self.bad_step)
+        return step if step >= 0 else None
+
+    def batch(self) -> Perturbation:
+        """Draw samples and bandwidths, and perturb."""
+        config, samples, device = self.config, self.samples, self.samples.device
+        bandwidth = self.bandwidths.quantile(
+            stratified_levels(config.batch_size, generator=self.generator, device=device)
+        )
+        if config.n_references == 0:
+            chosen = torch.randint(len(samples), (config.batch_size,), generator=self.generator, device=device)
+            return perturb(samples[chosen], bandwidth, generator=self.generator)
+        references, source = samples, torch.arange(config.batch_size, device=device)
+        if config.n_references < len(samples):
+            size = (max(config.n_references, config.batch_size),)
+            references = samples[torch.randint(len(samples), size, generator=self.generator, device=device)]
+        else:
+            source = torch.randint(len(samples), (config.batch_size,), generator=self.generator, device=device)
+        return perturb_among(references, source, bandwidth, n_draws=config.n_draws, generator=self.generator)
+
+    def _run(self) -> None:
+        with torch.autocast(self.samples.device.type, torch.bfloat16, enabled=self.config.mixed_precision):
+            mean_loss, metric_loss = self.objective(self.model, self.batch())
+        loss = (mean_loss + metric_loss).mean()
+        self.optimizer.zero_grad(set_to_none=not self.on_gpu)
+        loss.backward()  # type: ignore[no-untyped-call]
+        norms = [nn.utils.clip_grad_norm_(group, self.config.clip_norm) for group in self.groups]
+        finite = torch.isfinite(loss.detach() + sum(norms))
+        self.is_bad.copy_((~finite).float())
+        self.bad_step.copy_(torch.where((self.bad_step < 0) & ~finite, self.counter, self.bad_step))
+        self.counter += 1
+        self.optimizer.found_inf = self.is_bad  # type: ignore[attr-defined]
+        self.optimizer.step()
+        torch._foreach_lerp_(self.averages, self.parameters, 1 - self.averaging)
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        """Record the step once; the warm-up that this needs runs at learning rate zero."""
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_GRAPH_WARMUP):
+                self._run()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self.generator)  # type: ignore[attr-defined]
+        with torch.cuda.graph(graph):
+            self._run()
+        self.counter.zero_()
+        return graph
+
+
+def _parameter_groups(model: nn.Module) -> list[list[nn.Parameter]]:
+    """Split the trainable parameters by child module: each child's gradient is clipped by itself."""
+    groups = [[p for p in child.parameters() if p.requires_grad] for child in model.children()]
+    own = [p for p in model.parameters(recurse=False) if p.requires_grad]
+    return [group for group in [*groups, own] if group]
