@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -123,7 +123,7 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None) -> MetricMatching:
         """Learn the geometry of the samples.
 
         Args:
@@ -197,9 +197,7 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
     def eigenvalues(self, X: Any, bandwidth: Any = None) -> Any:
         """Return the leading eigenvalues of G at each point, descending, shape (n, rank)."""
         points = self._validated(X)
-        return points.restore(
-            self._compute(points, bandwidth, lambda y, s: self.field_.metric(y, s).eigenvalues())
-        )
+        return points.restore(self._compute(points, bandwidth, lambda y, s: self.field_.metric(y, s).eigenvalues()))
 
     def denoise(self, X: Any, bandwidth: Any = None) -> Any:
         """Return E[X | Y=x] at each point: the pull back onto the data."""
@@ -222,7 +220,7 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
             scores = [
                 float(predictive_score(self.field_, part, sigma, generator=generator).sum())
                 for sigma in np.geomspace(low, high, _SCORED_SCALES).tolist()
-                for part in samples.split(_CHUNK)
+                for part in torch.split(samples, _CHUNK)
             ]
         return sum(scores) / (_SCORED_SCALES * len(samples))
 
@@ -231,7 +229,7 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         sigma = self._sigma(points, bandwidth).to(self.device_)
         tensor = points.tensor.to(self.device_)
         with torch.set_grad_enabled(torch.is_grad_enabled() and tensor.requires_grad):
-            pairs = zip(tensor.split(_CHUNK), sigma.split(_CHUNK), strict=True)
+            pairs = zip(torch.split(tensor, _CHUNK), torch.split(sigma, _CHUNK), strict=True)
             return torch.cat([function(y, s) for y, s in pairs])
 
     def _sigma(self, points: Points, bandwidth: Any) -> Tensor:
@@ -242,7 +240,7 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         if not reset:
             check_is_fitted(self, "field_")
         if isinstance(X, Tensor):
-            points = as_points(X, dim=None if reset else self.n_features_in_, name="X")
+            points = as_points(X, dim=None if reset else self.field_.dim, name="X")
             if reset:
                 self.n_features_in_ = points.tensor.shape[1]
             return points

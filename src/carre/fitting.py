@@ -136,9 +136,7 @@ def fit_field(
     return Fit(field, float(profile.bandwidth[profile.chosen]), (low, high), profile, history)
 
 
-def _model(
-    settings: FitSettings, frame: AffineFrame, scale: DataScale, seed: int, device: torch.device
-) -> nn.Module:
+def _model(settings: FitSettings, frame: AffineFrame, scale: DataScale, seed: int, device: torch.device) -> nn.Module:
     """Build the network, or take the user's (a copy: parameters of an estimator are not changed by a fit)."""
     if settings.network is not None:
         return copy.deepcopy(settings.network).to(device, torch.float32)

@@ -50,7 +50,7 @@ class NeuralField:
         points = as_points(points, dim=self.dim).tensor
         sigma = as_bandwidth(bandwidth, points)
         model, frame = self._at(points)
-        pairs = zip(points.split(_CHUNK), sigma.split(_CHUNK), strict=True)
+        pairs = zip(torch.split(points, _CHUNK), torch.split(sigma, _CHUNK), strict=True)
         return torch.cat([_outside(model, frame, y, s, want) for y, s in pairs])
 
     def _at(self, points: Tensor) -> tuple[nn.Module, AffineFrame]:

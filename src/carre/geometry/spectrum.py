@@ -46,7 +46,7 @@ def batched_eigh(
 ) -> tuple[Float[Tensor, "*batch n"], Float[Tensor, "*batch n n"]]:
     """Decompose symmetric matrices, eigenvalues ascending, in chunks that every backend accepts."""
     flat = matrices.reshape(-1, *matrices.shape[-2:])
-    parts = [torch.linalg.eigh(chunk) for chunk in flat.split(_EIGH_CHUNK)]
+    parts = [torch.linalg.eigh(chunk) for chunk in torch.split(flat, _EIGH_CHUNK)]
     values = torch.cat([part[0] for part in parts])
     vectors = torch.cat([part[1] for part in parts])
     return values.reshape(matrices.shape[:-1]), vectors.reshape(matrices.shape)

@@ -42,7 +42,5 @@ def checked_orthonormal(name: str, basis: Float[Tensor, "dim rank"]) -> Float[Te
     gram = wide.mT @ wide
     error = float((gram - torch.eye(len(gram)).to(gram)).abs().max())
     if not error < 1e-6:
-        raise ValueError(
-            f"{name} must have orthonormal columns (take torch.linalg.qr); got an error of {error:.1e}"
-        )
+        raise ValueError(f"{name} must have orthonormal columns (take torch.linalg.qr); got an error of {error:.1e}")
     return wide

@@ -1,4 +1,4 @@
-"""Ratios of modified Bessel functions: the posterior of a sphere, without a single cancellation.
+"""Ratios of modified Bessel functions, which are all that the posterior of a sphere needs.
 
 A sphere S^{p−1} enters only through A(κ) = I_{p/2}(κ)/I_{p/2−1}(κ). We work with s = κ² and
 
@@ -20,9 +20,7 @@ from torch import Tensor
 _N_TERMS = 14
 
 
-def bessel_ratio(
-    dim: int, squared: Float[Tensor, "*batch"]
-) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+def bessel_ratio(dim: int, squared: Float[Tensor, "*batch"]) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
     """Compute h = A/κ and its tilt at s = κ² for the unit sphere in R^dim, differentiable to every order.
 
     Backward recurrence up to κ ≈ 15 dim²/4, and the asymptotic series beyond.

@@ -99,9 +99,7 @@ class Embedded(Manifold):
         posterior = self.manifold._posterior(inner, bandwidth)
         noise = bandwidth.square()
         codimension = self.ambient_dim - self.manifold.ambient_dim
-        log_normal = -normal.square().sum(-1) / (2 * noise) - 0.5 * codimension * torch.log(
-            2 * math.pi * noise
-        )
+        log_normal = -normal.square().sum(-1) / (2 * noise) - 0.5 * codimension * torch.log(2 * math.pi * noise)
         return Posterior(
             posterior.log_evidence + log_normal,
             self.shift.to(points) + posterior.mean @ basis.mT,

@@ -33,9 +33,7 @@ class FiniteSet(Manifold):
 
     def __init__(self, samples: Float[Tensor, "n dim"], weights: Float[Tensor, " n"] | None = None) -> None:
         if samples.ndim != 2 or len(samples) == 0:
-            raise ValueError(
-                f"samples must have shape (n, dim) with n at least 1; got {tuple(samples.shape)}"
-            )
+            raise ValueError(f"samples must have shape (n, dim) with n at least 1; got {tuple(samples.shape)}")
         super().__init__(samples.shape[1], 0)
         self.samples = samples
         self.weights = torch.ones_like(samples[:, 0]) if weights is None else weights
@@ -105,9 +103,7 @@ class FiniteSet(Manifold):
         return Posterior(log_joint.logsumexp(-1) - log_constant, points + shift, LowRankMetric(factor))
 
     def _distance(self, points: Tensor) -> Tensor:
-        nearest = [
-            torch.linalg.vector_norm(self._displacements(y), dim=-1).amin(-1) for (y,) in self._chunks(points)
-        ]
+        nearest = [torch.linalg.vector_norm(self._displacements(y), dim=-1).amin(-1) for (y,) in self._chunks(points)]
         return torch.cat(nearest)
 
     def _tangent_basis(self, points: Tensor) -> Tensor:

@@ -75,9 +75,7 @@ class SubspaceGaussian(Manifold):
         mean = self.mean.to(points) + (gain * along) @ basis.mT
         exponent = (along.square() / total).sum(-1) + (normal.square() / noise).sum(-1)
         codimension = self.ambient_dim - self.dimension
-        log_volume = torch.log(2 * math.pi * total).sum(-1) + codimension * torch.log(
-            2 * math.pi * noise[:, 0]
-        )
+        log_volume = torch.log(2 * math.pi * total).sum(-1) + codimension * torch.log(2 * math.pi * noise[:, 0])
         factor = gain.sqrt().unsqueeze(-1) * basis.mT
         return Posterior(-0.5 * (exponent + log_volume), mean, LowRankMetric(factor))
 

@@ -74,9 +74,7 @@ class Manifold(ABC):
         """Compute the Euclidean distance from any points to the manifold."""
         return self._distance(checked_points(points, self.ambient_dim))
 
-    def posterior(
-        self, points: Float[Tensor, "batch dim"], bandwidth: float | Float[Tensor, " batch"]
-    ) -> Posterior:
+    def posterior(self, points: Float[Tensor, "batch dim"], bandwidth: float | Float[Tensor, " batch"]) -> Posterior:
         """Compute the exact law of X given Y = X + σZ at any points, on the manifold or not [THEORY §2].
 
         Args:
@@ -86,9 +84,7 @@ class Manifold(ABC):
         points = checked_points(points, self.ambient_dim)
         return self._posterior(points, checked_bandwidth(bandwidth, points))
 
-    def embed(
-        self, ambient_dim: int, *, generator: torch.Generator | None = None, shift: float = 0.0
-    ) -> Embedded:
+    def embed(self, ambient_dim: int, *, generator: torch.Generator | None = None, shift: float = 0.0) -> Embedded:
         """Place the manifold in R^D by a random rotation, and a Gaussian shift of deviation ``shift``."""
         from carre.manifolds.embedded import Embedded  # noqa: PLC0415  (a subclass of this class)
 

@@ -45,14 +45,10 @@ class Product(Manifold):
         return _block_diagonal([component._tangent_basis(part) for component, part in self._pairs(points)])
 
     def _tangent_projector(self, points: Tensor) -> Tensor:
-        return _block_diagonal(
-            [component._tangent_projector(part) for component, part in self._pairs(points)]
-        )
+        return _block_diagonal([component._tangent_projector(part) for component, part in self._pairs(points)])
 
     def _local_dimension(self, points: Tensor) -> Tensor:
-        return torch.stack([component._local_dimension(part) for component, part in self._pairs(points)]).sum(
-            0
-        )
+        return torch.stack([component._local_dimension(part) for component, part in self._pairs(points)]).sum(0)
 
     def _distance(self, points: Tensor) -> Tensor:
         distances = [component._distance(part) for component, part in self._pairs(points)]
@@ -91,9 +87,7 @@ class Box(Product):
 
     def __init__(self, lows: Sequence[float], highs: Sequence[float]) -> None:
         if len(lows) != len(highs) or not lows:
-            raise ValueError(
-                f"lows and highs must have the same length, at least 1; got {len(lows)} and {len(highs)}"
-            )
+            raise ValueError(f"lows and highs must have the same length, at least 1; got {len(lows)} and {len(highs)}")
         super().__init__([Interval(low, high) for low, high in zip(lows, highs, strict=True)])
 
 

@@ -36,9 +36,7 @@ class SwissRoll(Embedded):
         n_nodes: int = 8192,
     ) -> None:
         if not 0.0 <= start < end:
-            raise ValueError(
-                f"end must be larger than start, and start at least 0; got start={start}, end={end}"
-            )
+            raise ValueError(f"end must be larger than start, and start at least 0; got start={start}, end={end}")
         spiral = Curve(_spiral, start, end, n_nodes=n_nodes)
         flat = Product([spiral, Interval(0.0, checked_positive("height", height))])
         # The spiral lies in the first and third coordinates, the height in the second.

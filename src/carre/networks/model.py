@@ -15,9 +15,7 @@ from carre.geometry import AffineFrame
 from carre.networks.film import FilmMLP, GatedBlock
 
 
-def _scaled_input(
-    points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]
-) -> Float[Tensor, "batch dim"]:
+def _scaled_input(points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]) -> Float[Tensor, "batch dim"]:
     """Bring noisy points to unit variance: c_in = 1/√(1 + σ²)."""
     return points / (1 + bandwidth.square()).sqrt()[:, None]
 
@@ -39,7 +37,7 @@ class MeanNetwork(nn.Module):
     ) -> Float[Tensor, "batch dim"]:
         """Estimate E[X | Y=y]."""
         variance = (1 + bandwidth.square())[:, None]
-        inner = self.trunk(_scaled_input(points, bandwidth), bandwidth).to(points.dtype)
+        inner: Tensor = self.trunk(_scaled_input(points, bandwidth), bandwidth).to(points.dtype)
         return points / variance + bandwidth[:, None] / variance.sqrt() * inner
 
 
@@ -56,13 +54,14 @@ class FactorNetwork(nn.Module):
 
     def envelope(self, bandwidth: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
         """Compute c_G², the expected size of the leading eigenvalues of G at σ."""
-        return self.spread**2 / (self.spread**2 + bandwidth.square())
+        envelope: Tensor = self.spread**2 / (self.spread**2 + bandwidth.square())
+        return envelope
 
     def forward(
         self, points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]
     ) -> Float[Tensor, "batch rank dim"]:
         """Compute the rows of F."""
-        inner = self.trunk(_scaled_input(points, bandwidth), bandwidth).to(points.dtype)
+        inner: Tensor = self.trunk(_scaled_input(points, bandwidth), bandwidth).to(points.dtype)
         rows = inner.reshape(len(points), self.rank, -1) / points.shape[1] ** 0.5
         return self.envelope(bandwidth).sqrt()[:, None, None] * rows
 

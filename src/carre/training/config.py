@@ -19,6 +19,7 @@ class TrainingConfig:
         learning_rate: The peak.
         warmup: Steps of linear warm-up.
         betas: Adam's.
+        weight_decay: Decoupled, of AdamW.
         clip_norm: Largest gradient norm, for the mean and for the factor separately.
         averaging: Decay of the exponential moving average of the weights, per step.
         evaluations: How many times to look at the held-out samples.
@@ -36,6 +37,7 @@ class TrainingConfig:
     learning_rate: float = 2e-3
     warmup: int = 100
     betas: tuple[float, float] = (0.9, 0.99)
+    weight_decay: float = 0.0
     clip_norm: float = 1.0
     averaging: float = 0.998
     evaluations: int = 10

@@ -81,7 +81,7 @@ def _neighbor_distances(queries: Float[Tensor, "q dim"], samples: Float[Tensor, 
     """Compute distances from the first samples to their nearest others, ascending; memory is bounded."""
     k = min(_N_NEIGHBORS, len(samples) - 1)
     found = []
-    for part in queries.split(max(1, _DISTANCES_AT_ONCE // len(samples))):
+    for part in torch.split(queries, max(1, _DISTANCES_AT_ONCE // len(samples))):
         nearest = torch.cdist(part, samples, compute_mode="donot_use_mm_for_euclid_dist").topk(k + 1, largest=False)
         found.append(nearest.values[:, 1:])
     return torch.cat(found)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -60,13 +61,27 @@ def train(
     Raises:
         TrainingDivergedError: A loss or gradient was not finite. The model keeps its last good weights.
     """
+    with _fast_products(samples.device):
+        return _train(model, samples, held_out, bandwidths, objective, config, callback)
+
+
+def _train(
+    model: nn.Module,
+    samples: Float[Tensor, "n dim"],
+    held_out: Float[Tensor, "m dim"],
+    bandwidths: BandwidthDistribution,
+    objective: Objective,
+    config: TrainingConfig,
+    callback: Callable[[Progress], None] | None,
+) -> History:
+    start = time.perf_counter()
     generator = torch.Generator(samples.device).manual_seed(config.seed)
     monitor = HeldOut(held_out, samples, bandwidths, generator=generator)
     history = History(bandwidths=tuple(monitor.levels.tolist()), kernel_gain=monitor.kernel_gain)
     stepper = Stepper(model, samples, bandwidths, objective, config, generator)
     averaged = stepper.averaged
     best: tuple[float, dict[str, Tensor]] = (math.inf, {})
-    start, looks, stale = time.perf_counter(), 0, 0
+    looks, stale = 0, 0
 
     while not history.stop_reason:
         seconds = time.perf_counter() - start
@@ -111,3 +126,15 @@ def _learning_rate(config: TrainingConfig, step: int, fraction: float) -> float:
     """Warm up linearly, then follow a cosine to zero."""
     warmup = min(config.warmup, max(config.max_steps // 10, 1))
     return config.learning_rate * min((step + 1) / warmup, 1.0) * 0.5 * (1 + math.cos(math.pi * fraction))
+
+
+@contextmanager
+def _fast_products(device: torch.device) -> Iterator[None]:
+    """Let a GPU round the inputs of float32 products to TF32 while training; restore the caller's choice."""
+    before = torch.get_float32_matmul_precision()
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -113,8 +113,10 @@ class LinearDenoiser:
 
     def __init__(self, samples: Float[Tensor, "n dim"]) -> None:
         subset = samples[: max(8 * samples.shape[1], 4096)]
-        _, singular, self.directions = torch.linalg.svd(subset - subset.mean(0), full_matrices=False)
-        self.center, self.variances = subset.mean(0), singular.square() / len(subset)
+        self.center = subset.mean(0)
+        _, singular, directions = torch.linalg.svd(subset - self.center, full_matrices=False)
+        self.directions: Tensor = directions
+        self.variances: Tensor = singular.square() / len(subset)
 
     def __call__(
         self, points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]

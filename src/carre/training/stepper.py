@@ -37,15 +37,15 @@ class Stepper:
         self.objective, self.config, self.generator = objective, config, generator
         self.averaged = copy.deepcopy(model).requires_grad_(False)
         self.groups = _parameter_groups(model)
-        self.parameters = [p for group in self.groups for p in group]
+        self.parameters: list[Tensor] = [p for group in self.groups for p in group]
         names = {id(p): name for name, p in model.named_parameters()}
         shadow = dict(self.averaged.named_parameters())
-        self.averages = [shadow[names[id(p)]] for p in self.parameters]
+        self.averages: list[Tensor] = [shadow[names[id(p)]] for p in self.parameters]
         device = samples.device
         self.on_gpu = device.type == "cuda"
         rate: Tensor | float = torch.tensor(0.0, device=device) if self.on_gpu else 0.0
         self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=rate, betas=config.betas, weight_decay=0.0, fused=True, capturable=self.on_gpu
+            self.parameters, lr=rate, betas=config.betas, weight_decay=config.weight_decay, fused=True, capturable=self.on_gpu
         )
         self.is_bad = torch.zeros((), device=device)
         self.bad_step = torch.full((), -1, device=device, dtype=torch.long)
@@ -88,6 +88,7 @@ class Stepper:
         return perturb_among(references, source, bandwidth, n_draws=config.n_draws, generator=self.generator)
 
     def _run(self) -> None:
+        """Compute the losses of a batch, step, and average."""
         with torch.autocast(self.samples.device.type, torch.bfloat16, enabled=self.config.mixed_precision):
             mean_loss, metric_loss = self.objective(self.model, self.batch())
         loss = (mean_loss + metric_loss).mean()
@@ -104,14 +105,14 @@ class Stepper:
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         """Record the step once; the warm-up that this needs runs at learning rate zero."""
-        side = torch.cuda.Stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(_GRAPH_WARMUP):
                 self._run()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.generator)  # type: ignore[attr-defined]
+        graph.register_generator_state(self.generator)
         with torch.cuda.graph(graph):
             self._run()
         self.counter.zero_()

@@ -1,0 +1,62 @@
+"""Reference-batch targets: unbiased for every size of the set, and less noisy (THEORY §3.8, App. A3)."""
+
+import itertools
+
+import torch
+
+from carre.manifolds import FiniteSet
+from carre.matching import perturb_among
+from carre.matching.references import source_posterior
+
+
+def atoms():
+    return torch.tensor([[0.0, 0.0], [1.0, 0.2], [0.3, 1.1], [-0.8, 0.5]], dtype=torch.float64)
+
+
+def test_with_the_whole_dataset_the_mean_target_is_the_exact_posterior_mean(rng):
+    references, sigma = atoms(), 0.6
+    source = torch.tensor([0, 1, 2, 3, 0])
+    batch = perturb_among(references, source, torch.full((5,), sigma, dtype=torch.float64), n_draws=1, generator=rng)
+    torch.testing.assert_close(batch.mean_target, FiniteSet(references).posterior(batch.points, sigma).mean)
+
+
+def test_draws_average_to_the_exact_uncentered_metric(rng):
+    references, sigma, n = atoms(), 0.6, 200_000
+    batch = perturb_among(
+        references, torch.tensor([1]), torch.tensor([sigma], dtype=torch.float64), n_draws=n, generator=rng
+    )
+    exact = FiniteSet(references).posterior(batch.points, sigma)
+    centered = batch.centered(exact.mean).displacement[0]
+    torch.testing.assert_close(centered.mT @ centered / n, exact.metric.dense()[0], atol=0.02, rtol=0)
+
+
+def test_targets_from_any_subset_that_holds_the_source_are_unbiased():
+    """By exact enumeration: the source is drawn from p(x | y), the others from p; the mean target averages to m(y)."""
+    data, sigma = atoms(), 0.7
+    point = torch.tensor([[0.4, 0.3]], dtype=torch.float64)
+    exact = FiniteSet(data).posterior(point, sigma).mean[0]
+    posterior = source_posterior(point, data, torch.tensor([sigma], dtype=torch.float64))[0]
+    expectation = torch.zeros(2, dtype=torch.float64)
+    for source, *others in itertools.product(range(4), repeat=3):
+        references = data[[source, *others]]
+        weights = source_posterior(point, references, torch.tensor([sigma], dtype=torch.float64))[0]
+        expectation += posterior[source] / 16 * (weights @ references)
+    torch.testing.assert_close(expectation, exact)
+
+
+def test_far_from_all_others_the_target_is_the_plain_one(rng):
+    references = 100 * atoms()
+    batch = perturb_among(
+        references, torch.tensor([0, 2]), torch.full((2,), 0.1, dtype=torch.float64), n_draws=3, generator=rng
+    )
+    torch.testing.assert_close(batch.mean_target, references[[0, 2]])
+    own = (references[[0, 2]] - batch.points) / 0.1
+    torch.testing.assert_close(batch.displacement, own[:, None].expand(2, 3, 2))
+
+
+def test_posterior_weights_are_accurate_in_float32_far_from_the_origin():
+    """The Gram trick in float32 would lose d² = 0.007 at an offset of 100 (THEORY, pitfall 6.3)."""
+    data = 100.0 + torch.tensor([[0.0, 0.0], [0.05, 0.0]])
+    point, sigma = data[:1] + 0.01, torch.tensor([0.05])
+    expected = torch.softmax(-(data - point).double().square().sum(1) / (2 * 0.05**2), 0)
+    torch.testing.assert_close(source_posterior(point, data, sigma)[0].double(), expected, atol=1e-4, rtol=0)
