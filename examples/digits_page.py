@@ -49,7 +49,8 @@ def _directions(png: bytes) -> Section:
         png,
         "Ten digits, each followed by signed pictures of its leading tangent directions.",
         "The first held-out digit of each class. Along a direction, ink appears where the picture is red and vanishes "
-        "where it is blue, or the reverse: strokes shift, bend, lengthen and thicken. Far from the strokes little happens.",
+        "where it is blue, or the reverse: strokes shift, bend, lengthen and thicken. Far from the strokes "
+        "little happens.",
     )
     return Section(
         "How can a digit change?",
@@ -105,8 +106,8 @@ def _training(png: bytes) -> Section:
     picture = Picture(
         png,
         "Held-out losses against training steps, and the gain over a linear denoiser against the scale.",
-        "The metric loss may rise at first: it falls with the spread that the denoiser leaves, and this shrinks as the "
-        "denoiser learns.",
+        "Left: the error of the denoiser. Right: how badly a digit is predicted from its noisy copy by denoiser and "
+        "metric together, in nats; 0 is knowing nothing but the noise.",
     )
     return Section(
         "Was it trained for long enough?",

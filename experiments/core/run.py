@@ -126,13 +126,11 @@ def report(row: dict) -> dict:
     error = row.get("tangent_error")
     best = row.get("best_on_validation", {}).get("tangent_error")
     kernel = row.get("kernel_best", {}).get("tangent_error")
-    print(
-        f"{row['manifold']:36s} n={row['n']} seed={row['seed']} {row.get('settings') or ''} fit {row['fit_seconds']:.1f} s"
-        f"  σ {row['bandwidth']:.3f}  dimension right {row['dimension_right']:.1%}"
-        + (f"  tangent error {error:.4f} (best σ {best:.4f})  G within {row['relative_error_of_G']:.1%}" if error else "")
-        + (f"  kernel {kernel:.4f}" if kernel else ""),
-        flush=True,
-    )
+    print(f"{row['manifold']:36s} seed {row['seed']} {row.get('settings', '')} fit {row['fit_seconds']:.1f} s", end="")
+    print(f"  σ {row['bandwidth']:.3f}  dimension right {row['dimension_right']:.1%}", end="")
+    if error is not None:
+        print(f"  tangent error {error:.4f} (best σ {best:.4f})  G within {row['relative_error_of_G']:.1%}", end="")
+    print(f"  kernel {kernel:.4f}" if kernel else "", flush=True)
     return row
 
 

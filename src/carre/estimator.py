@@ -95,7 +95,7 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         max_steps: int | None = None,
         max_seconds: float | None = None,
         batch_size: int | None = None,
-        learning_rate: float = 2e-3,
+        learning_rate: float | None = None,
         validation_fraction: float = 0.1,
         patience: int | None = None,
         device: str | torch.device | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -44,7 +44,7 @@ class FitSettings:
     max_steps: int | None = None
     max_seconds: float | None = None
     batch_size: int | None = None
-    learning_rate: float = 2e-3
+    learning_rate: float | None = None
     validation_fraction: float = 0.1
     patience: int | None = None
 
@@ -124,10 +124,11 @@ def fit_field(
         training,
         held_out,
         LogUniform(low / frame.scale, high / frame.scale),
-        Objective(scale.spread, settings.ridge, train_mean=settings.method == "joint"),
+        Objective(settings.ridge, train_mean=settings.method == "joint"),
         _config(settings, scale, seed, device),
         callback=callback,
     )
+    history = replace(history, bandwidths=tuple(frame.scale * sigma for sigma in history.bandwidths))
     field = NeuralField(model, frame, ridge=settings.ridge)
     if settings.bandwidth is not None:
         return Fit(field, settings.bandwidth, (low, high), None, history)
@@ -163,7 +164,8 @@ def _config(settings: FitSettings, scale: DataScale, seed: int, device: torch.de
         max_steps=10**9 if unlimited else settings.max_steps or scale.max_steps(device),
         max_seconds=settings.max_seconds,
         batch_size=settings.batch_size or scale.batch_size(device),
-        learning_rate=settings.learning_rate,
+        learning_rate=settings.learning_rate or scale.learning_rate(settings.width or scale.width(device)),
+        n_references=scale.n_references(),
         patience=settings.patience,
         seed=seed,
     )
@@ -177,4 +179,11 @@ def _profile(
     repeats = -(-_N_SELECTION // len(samples))
     generator = torch.Generator(samples.device).manual_seed(seed)
     grid = np.geomspace(low, high, max(3, 1 + round(2 * math.log2(high / low))))
-    return choose_bandwidth(field, samples.repeat(repeats, 1), grid, generator=generator, calibrated=calibrated)
+    return choose_bandwidth(
+        field,
+        samples.repeat(repeats, 1),
+        grid,
+        max_dim=field.frame.dim,
+        generator=generator,
+        calibrated=calibrated,
+    )

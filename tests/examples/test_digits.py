@@ -20,7 +20,7 @@ def digits():
 @pytest.fixture(scope="module")
 def demo(digits, tmp_path_factory):
     out = tmp_path_factory.mktemp("demo") / "new" / "folder"
-    return out, digits.run(out, max_steps=100, width=64)
+    return out, digits.run(out, max_steps=100, width=32, n_digits=500)
 
 
 def test_the_demo_writes_its_report_its_pictures_and_its_numbers(demo):

@@ -155,7 +155,9 @@ def test_rank_r_minimizer_is_the_best_rank_r_approximation(rng):
     deltas = torch.tensor([[[2.0, 0.0, 0.0], [0.0, 1.5, 0.0], [0.0, 0.0, 1.0]]], dtype=torch.float64)
     for ridge in (0.0, 0.2):
         factor = (0.1 * normal(rng, 1, 2, 3)).requires_grad_()
-        optimizer = torch.optim.LBFGS([factor], max_iter=500, tolerance_grad=1e-12, tolerance_change=0, line_search_fn="strong_wolfe")
+        optimizer = torch.optim.LBFGS(
+            [factor], max_iter=500, tolerance_grad=1e-12, tolerance_change=0, line_search_fn="strong_wolfe"
+        )
 
         def closure(factor=factor, optimizer=optimizer, ridge=ridge):
             optimizer.zero_grad()

@@ -72,7 +72,7 @@ def test_training_shows_losses_over_steps_and_gain_over_scales_in_units_of_the_d
     np.testing.assert_allclose(curves["this network"].get_xdata(), [1.5, 6.0])
 
 
-def test_tangent_images_show_every_direction_on_symmetric_limits_with_its_eigenvalue(rng):
+def test_tangent_images_show_every_direction_on_symmetric_limits_with_its_eigenvalue():
     images, directions = np.eye(4)[None].repeat(2, 0), np.random.default_rng(0).standard_normal((2, 3, 4, 4))
     eigenvalues = np.array([[1.0, 0.5, 0.25], [0.9, 0.8, 0.7]])
     figure = plot_tangent_images(images, directions, eigenvalues)

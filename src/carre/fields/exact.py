@@ -33,12 +33,12 @@ class ExactField:
         """The ambient dimension D."""
         return self.manifold.ambient_dim
 
-    def metric(self, points: Float[Tensor, "n dim"], bandwidth: Bandwidth) -> LowRankMetric:
+    def metric(self, points: Tensor, bandwidth: Bandwidth) -> LowRankMetric:
         """Compute the exact G at any point and any σ."""
         points = as_points(points, dim=self.dim).tensor
         return self.manifold.posterior(points, as_bandwidth(bandwidth, points)).metric
 
-    def denoise(self, points: Float[Tensor, "n dim"], bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
+    def denoise(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
         """Compute the exact E[X | Y=y]."""
         points = as_points(points, dim=self.dim).tensor
         return self.manifold.posterior(points, as_bandwidth(bandwidth, points)).mean

@@ -38,15 +38,15 @@ class NeuralField:
         """The ambient dimension D."""
         return len(self.frame.center)
 
-    def metric(self, points: Float[Tensor, "n dim"], bandwidth: Bandwidth) -> LowRankMetric:
+    def metric(self, points: Tensor, bandwidth: Bandwidth) -> LowRankMetric:
         """Compute G = FᵀF + λI at any point and any σ, best inside the trained range."""
         return LowRankMetric(self._evaluate(points, bandwidth, want="factor"), self.ridge)
 
-    def denoise(self, points: Float[Tensor, "n dim"], bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
+    def denoise(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
         """Compute the learned E[X | Y=y]."""
         return self._evaluate(points, bandwidth, want="mean")
 
-    def _evaluate(self, points: Float[Tensor, "n dim"], bandwidth: Bandwidth, *, want: str) -> Tensor:
+    def _evaluate(self, points: Tensor, bandwidth: Bandwidth, *, want: str) -> Tensor:
         points = as_points(points, dim=self.dim).tensor
         sigma = as_bandwidth(bandwidth, points)
         model, frame = self._at(points)

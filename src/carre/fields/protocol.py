@@ -27,10 +27,10 @@ class MetricField(Protocol):
         """The ambient dimension D."""
         ...
 
-    def metric(self, points: Float[Tensor, "n dim"], bandwidth: Bandwidth) -> LowRankMetric:
+    def metric(self, points: Tensor, bandwidth: Bandwidth) -> LowRankMetric:
         """Compute G = Cov[X | Y=y]/σ², which tends to the tangent projector as σ → 0."""
         ...
 
-    def denoise(self, points: Float[Tensor, "n dim"], bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
+    def denoise(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
         """Compute E[X | Y=y]: the pull back onto the data. Raises ValueError where a field has none."""
         ...

@@ -7,6 +7,7 @@ from carre.matching.losses import (
     denoising_loss,
     frobenius_loss,
     metric_matching_loss,
+    predictive_loss,
 )
 from carre.matching.perturbation import Perturbation, perturb
 from carre.matching.references import perturb_among
@@ -24,4 +25,5 @@ __all__ = [
     "metric_matching_loss",
     "perturb",
     "perturb_among",
+    "predictive_loss",
 ]

@@ -63,7 +63,8 @@ class FactorNetwork(nn.Module):
         """Compute the rows of F."""
         inner: Tensor = self.trunk(_scaled_input(points, bandwidth), bandwidth).to(points.dtype)
         rows = inner.reshape(len(points), self.rank, -1) / points.shape[1] ** 0.5
-        return self.envelope(bandwidth).sqrt()[:, None, None] * rows
+        scaled: Tensor = self.envelope(bandwidth).sqrt()[:, None, None] * rows
+        return scaled
 
 
 class FrozenDenoiser(nn.Module):

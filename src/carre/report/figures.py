@@ -32,16 +32,17 @@ def plot_scale_profile(profile: ScaleProfile, *, axes: Sequence[Axes] | None = N
     for k, (values, shade) in enumerate(zip(profile.eigenvalues.T, shades, strict=True), start=1):
         top.plot(sigma, values, "o-", color=shade, linewidth=1.5, markersize=3.5)
         if k in (1, len(shades)):
-            _label_start(top, sigma[0], values[0], f"{k}{'st' if k == 1 else 'th'} ", shade)
+            _label_start(top, float(sigma[0]), float(values[0]), f"{k}{'st' if k == 1 else 'th'} ", shade)
     top.axhline(0.5, color=GRAY, linestyle="--", linewidth=1)
     top.text(sigma[-1], 0.51, "above 0.5: a dimension", ha="right", va="bottom", color=GRAY, fontsize=9)
     top.set(ylabel="mean eigenvalue of the metric", ylim=(0, 1.12 * float(profile.eigenvalues.max())))
     top.set_title("In how many directions the data extend, at each scale")
 
     bottom.plot(sigma, profile.idempotency, "o-", color=BLUE, label="how far the eigenvalues are from 0 or 1")
-    bottom.plot(sigma, profile.calibration, "s--", color=ORANGE, label="calibration error (best below 0.1)")
+    if np.isfinite(profile.calibration).any():
+        bottom.plot(sigma, profile.calibration, "s--", color=ORANGE, label="calibration error (best below 0.1)")
     bottom.set(ylabel="error", ylim=(0, None))
-    bottom.set_title("Smaller is better; the scale is chosen from these two")
+    bottom.set_title("Smaller is better; the scale is chosen from these")
     bottom.legend(loc="best", fontsize=9)
     for panel in (top, bottom):
         panel.axvline(chosen, color=INK, linewidth=1.2, linestyle=":")
@@ -88,12 +89,11 @@ def plot_dimension_by_class(dimension: np.ndarray, labels: np.ndarray, *, axes: 
 
 
 @rc_context(STYLE)
-def plot_training(history: History, *, unit: float = 1.0, axes: Sequence[Axes] | None = None) -> Figure:
+def plot_training(history: History, *, axes: Sequence[Axes] | None = None) -> Figure:
     """Plot the held-out losses during training, and what the denoiser gained over a linear one.
 
     Args:
         history: ``history_`` of a fitted `carre.MetricMatching`.
-        unit: The length of the unit of ``history.bandwidths`` in the units of the data: ``field_.frame.scale``.
         axes: Three axes to draw into instead of a new figure.
     """
     if not history.evaluations:
@@ -102,10 +102,10 @@ def plot_training(history: History, *, unit: float = 1.0, axes: Sequence[Axes] |
     steps = [evaluation.step for evaluation in history.evaluations]
     left.plot(steps, [evaluation.mean_loss for evaluation in history.evaluations], "o-", color=BLUE)
     left.set(title="Denoising, held-out samples", xlabel="training step", ylabel="loss")
-    right.plot(steps, [evaluation.metric_loss for evaluation in history.evaluations], "o-", color=GREEN)
-    right.set(title="Metric, held-out samples", xlabel="training step")
+    right.plot(steps, [evaluation.loss for evaluation in history.evaluations], "o-", color=GREEN)
+    right.set(title="Mean and metric together", xlabel="training step")
 
-    sigma = [unit * bandwidth for bandwidth in history.bandwidths]
+    sigma = list(history.bandwidths)
     below.axhline(0.0, color=GRAY, linewidth=1.2)
     below.annotate(
         "0: the best linear denoiser",

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from carre.fields import MetricField
-from carre.geometry import LowRankMetric
-from carre.matching import perturb
+from carre.matching import perturb, predictive_loss
 
 
 def calibration_error(
@@ -38,26 +35,12 @@ def predictive_score(
     samples: Float[Tensor, "n dim"],
     bandwidth: float,
     *,
-    ridge: float = 0.05,
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, " n"]:
-    """Score each sample's prediction from a noisy copy of itself; higher is better.
+    """Score how well each sample is predicted from a noisy copy of itself; higher is better.
 
-    The log-likelihood of x under N(m̂(y), σ²(G + λI)), minus that under N(y, σ²I), which knows only the
-    noise: in nats per sample, zero for a field that has learned nothing. It rewards the true mean
-    and the true covariance together (a proper score), where the metric loss alone would reward a
-    poor mean with a larger G.
+    In nats per sample, zero for a field that has learned nothing: minus `carre.matching.predictive_loss`.
     """
     pairs = perturb(samples, samples.new_full((len(samples),), bandwidth), generator=generator)
-    metric = field.metric(pairs.points, bandwidth)
-    metric = metric.with_ridge(metric.ridge + ridge)
     residual = (samples - field.denoise(pairs.points, bandwidth)) / bandwidth
-    mahalanobis = (residual * metric.solve(residual)).sum(1)
-    noise = pairs.displacement[:, 0].square().sum(1)
-    return 0.5 * (noise - mahalanobis - _log_determinant(metric))
-
-
-def _log_determinant(metric: LowRankMetric) -> Float[Tensor, " n"]:
-    """Compute log det(FᵀF + λI) = (D − k) log λ + Σ_k log λ_k over the k leading eigenvalues."""
-    values = metric.eigenvalues()
-    return (metric.dim - values.shape[-1]) * math.log(metric.ridge) + values.log().sum(-1)
+    return -predictive_loss(field.metric(pairs.points, bandwidth), residual, pairs.displacement[:, 0])

@@ -13,6 +13,7 @@ from carre.fields import MetricField
 from carre.toolkit.calibration import calibration_error
 
 _CALIBRATION_LIMIT = 0.3
+_CLEAR_GAP = 0.4
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +24,7 @@ class ScaleProfile:
         bandwidth: The grid of σ, in the units of the data.
         eigenvalues: Mean eigenvalues at clean samples, one row per σ.
         idempotency: mean Σλ(1−λ) / mean Σλ with λ clipped to [0, 1]: 0 for projectors.
+        gap: Mean over samples of the largest drop between consecutive eigenvalues, clipped to [0, 1].
         calibration: `calibration_error` at each σ.
         chosen: Index of the chosen σ.
         reason: Why, in a sentence.
@@ -31,6 +33,7 @@ class ScaleProfile:
     bandwidth: np.ndarray
     eigenvalues: np.ndarray
     idempotency: np.ndarray
+    gap: np.ndarray
     calibration: np.ndarray
     chosen: int
     reason: str
@@ -41,39 +44,58 @@ def choose_bandwidth(
     samples: Float[Tensor, "n dim"],
     grid: np.ndarray,
     *,
+    max_dim: int | None = None,
     generator: torch.Generator | None = None,
     calibrated: bool = True,
 ) -> ScaleProfile:
-    """Choose the σ at which G is most nearly a projector, among those at which it is calibrated.
+    """Choose the σ at which tangent and normal directions are most distinct, among the calibrated ones.
 
-    The rule of THEORY §4.5: least Σλ(1−λ)/Σλ subject to a calibration error below 0.3. Idempotency alone is
-    degenerate (G → 0 at both ends of the scale is idempotent); calibration rules those ends out.
+    The rules of THEORY §4.5: the largest spectral gap subject to a calibration error below 0.3. Below the
+    scale of the noise, data are full-dimensional and G is a perfect projector on everything, which
+    idempotency would take for the answer; the gap does not. Where no scale has a clear gap (flat
+    data, or data without a sharp dimension), the σ at which G is most nearly a projector is taken.
 
     Args:
         field: The field.
         samples: Held-out samples, clean.
         grid: Candidates for σ, ascending.
+        max_dim: Dimension of the linear hull of the data; a gap beyond it says nothing.
         generator: Source of the noise in the calibration error.
-        calibrated: Whether the field has a denoiser to calibrate against; without one only
-            idempotency is used.
+        calibrated: Whether the field has a denoiser to calibrate against.
     """
-    means, idempotency, calibration = [], [], []
-    for sigma in grid.tolist():
-        values = field.metric(samples, sigma).eigenvalues()
-        clipped = values.clamp(0, 1)
-        means.append(values.mean(0).cpu().numpy())
-        idempotency.append(float((clipped * (1 - clipped)).sum() / clipped.sum().clamp_min(1e-12)))
-        calibration.append(
-            calibration_error(field, samples, sigma, generator=generator) if calibrated else float("nan")
-        )
-    criterion, errors = np.array(idempotency), np.array(calibration)
+    rows = [_statistics(field, samples, sigma, max_dim, generator, calibrated) for sigma in grid.tolist()]
+    eigenvalues = np.array([row[0] for row in rows])
+    idempotency, gap, errors = np.array([row[1] for row in rows]).T
     admissible = errors < _CALIBRATION_LIMIT if calibrated else np.ones(len(grid), dtype=bool)
-    if admissible.any():
-        chosen = int(np.where(admissible, criterion, np.inf).argmin())
-        reason = f"G is most nearly a projector here, of {admissible.sum()} calibrated scales among {len(grid)}"
-    else:
+    if not admissible.any():
         chosen = int(errors.argmin())
         reason = f"no scale is calibrated within {_CALIBRATION_LIMIT}; this one comes nearest. Train longer"
+    elif gap[admissible].max() >= _CLEAR_GAP:
+        chosen = int(np.where(admissible, gap, -np.inf).argmax())
+        reason = f"the spectral gap is widest here ({gap[chosen]:.2f})"
+    else:
+        chosen = int(np.where(admissible, idempotency, np.inf).argmin())
+        reason = (
+            f"no scale has a clear spectral gap (at most {gap[admissible].max():.2f}); G is nearest to a projector here"
+        )
     if chosen in (0, len(grid) - 1):
-        reason += f"; it lies at the {'lower' if chosen == 0 else 'upper'} end of the trained range"
-    return ScaleProfile(grid, np.array(means), criterion, errors, chosen, reason)
+        reason += f"; it lies at the {'lower' if chosen == 0 else 'upper'} end of the range"
+    return ScaleProfile(grid, eigenvalues, idempotency, gap, errors, chosen, reason)
+
+
+def _statistics(
+    field: MetricField,
+    samples: Float[Tensor, "n dim"],
+    sigma: float,
+    max_dim: int | None,
+    generator: torch.Generator | None,
+    calibrated: bool,
+) -> tuple[np.ndarray, tuple[float, float, float]]:
+    """Compute the mean eigenvalues at one σ, and (idempotency, gap, calibration error)."""
+    values = field.metric(samples, sigma).eigenvalues()[:, :max_dim]
+    clipped = values.clamp(0, 1)
+    idempotency = float((clipped * (1 - clipped)).sum() / clipped.sum().clamp_min(1e-12))
+    drops = clipped[:, :-1] - clipped[:, 1:]
+    gap = float(drops.amax(1).mean()) if drops.shape[1] else 0.0
+    error = calibration_error(field, samples, sigma, generator=generator) if calibrated else float("nan")
+    return values.mean(0).cpu().numpy(), (idempotency, gap, error)

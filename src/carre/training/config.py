@@ -19,7 +19,8 @@ class TrainingConfig:
         learning_rate: The peak.
         warmup: Steps of linear warm-up.
         betas: Adam's.
-        weight_decay: Decoupled, of AdamW.
+        weight_decay: Decoupled, of AdamW. It keeps the network from memorizing which samples it has seen at
+            scales near the distance between them.
         clip_norm: Largest gradient norm, for the mean and for the factor separately.
         averaging: Decay of the exponential moving average of the weights, per step.
         evaluations: How many times to look at the held-out samples.
@@ -32,12 +33,12 @@ class TrainingConfig:
     max_steps: int = 4000
     max_seconds: float | None = None
     batch_size: int = 256
-    n_references: int = 1024
+    n_references: int = 2048
     n_draws: int = 8
     learning_rate: float = 2e-3
     warmup: int = 100
     betas: tuple[float, float] = (0.9, 0.99)
-    weight_decay: float = 0.0
+    weight_decay: float = 0.3
     clip_norm: float = 1.0
     averaging: float = 0.998
     evaluations: int = 10

@@ -12,11 +12,13 @@ from torch import Tensor
 _N_QUERIES = 512
 _N_NEIGHBORS = 10
 _DISTANCES_AT_ONCE = 20_000_000
-# The smallest default σ: this share of the distance to the fifth neighbor, where the posterior is all but
-# one-hot; and never below this share of the spread, where a network's own error takes over.
-_NEIGHBOR_SHARE, _SPREAD_SHARE = 1 / 6, 1 / 100
+# The smallest default σ: this share of the distance to the fifth neighbor; lower where that leaves less than a
+# decade and a half below the spread (in high dimension all neighbors are far, and a network that has learned small
+# scales is more accurate at larger ones), but not far below the distance between samples.
+_NEIGHBOR_SHARE, _SPREAD_SHARE, _LEAST_NEIGHBOR_SHARE, _LEAST_SPREAD_SHARE = 1 / 6, 1 / 30, 1 / 48, 1 / 100
 _LARGEST_OVER_SPREAD = 2.5
 _LARGEST_RANK = 128
+_DENSE_DIMENSION = 4.5
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,11 @@ class DataScale:
 
     def bandwidth_range(self) -> tuple[float, float]:
         """Return the default range of σ: from below the neighbor distance to beyond the whole dataset."""
-        low = max(_NEIGHBOR_SHARE * self.neighbor_distance, _SPREAD_SHARE * self.spread)
+        low = min(
+            _NEIGHBOR_SHARE * self.neighbor_distance,
+            max(_SPREAD_SHARE * self.spread, _LEAST_NEIGHBOR_SHARE * self.neighbor_distance),
+        )
+        low = max(low, _LEAST_SPREAD_SHARE * self.spread)
         return low, max(_LARGEST_OVER_SPREAD * self.spread, 4 * low)
 
     def rank(self, dim: int) -> int:
@@ -54,13 +60,21 @@ class DataScale:
 
     def width(self, device: torch.device) -> int:
         """Return the hidden width: more for higher intrinsic dimension, and on a GPU."""
-        wide = self.dimension > 4.5
+        wide = self.dimension > _DENSE_DIMENSION
         return (512 if wide else 256) if device.type == "cuda" else (256 if wide else 128)
 
     def max_steps(self, device: torch.device) -> int:
         """Return the number of optimizer steps."""
-        wide = self.dimension > 4.5
+        wide = self.dimension > _DENSE_DIMENSION
         return (8000 if wide else 4000) if device.type == "cuda" else (3000 if wide else 2000)
+
+    def learning_rate(self, width: int) -> float:
+        """Return the peak learning rate: 2e-3 at width 128, falling as the square root of the width."""
+        return 2e-3 * math.sqrt(128 / max(width, 128))
+
+    def n_references(self) -> int:
+        """Return the size of the reference set: it helps where samples are dense, that is in low dimension."""
+        return 2048 if self.dimension <= _DENSE_DIMENSION else 0
 
     def batch_size(self, device: torch.device) -> int:
         """Return the number of noisy points per step."""

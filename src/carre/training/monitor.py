@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,7 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from carre.matching import BandwidthDistribution, Perturbation, perturb
+from carre.geometry import LowRankMetric
+from carre.matching import BandwidthDistribution, Perturbation, perturb, predictive_loss
 from carre.matching.references import source_posterior
 from carre.training.objective import Objective
 
@@ -46,7 +48,10 @@ class Evaluation:
         step: Optimizer steps so far.
         seconds: Wall-clock time so far.
         mean_loss: Held-out denoising loss (weighted as in training).
-        metric_loss: Held-out metric loss (weighted as in training).
+        metric_loss: Held-out metric loss (weighted as in training). It rises while the mean improves,
+            which leaves less variance to be explained: compare it at equal means only.
+        predictive_loss: `carre.matching.predictive_loss`, a proper score of mean and metric together, in
+            nats per sample; nan without a mean.
         gain: By how many dimensions the denoiser beats the best linear one, at each of the
             monitored bandwidths; empty without a mean. Zero on curved data means that training has
             not left its linear phase [THEORY §3.9].
@@ -56,12 +61,13 @@ class Evaluation:
     seconds: float
     mean_loss: float
     metric_loss: float
+    predictive_loss: float
     gain: tuple[float, ...]
 
     @property
     def loss(self) -> float:
-        """The held-out objective."""
-        return self.mean_loss + self.metric_loss
+        """What early stopping watches: the predictive loss, or the metric loss where there is no mean."""
+        return self.metric_loss if math.isnan(self.predictive_loss) else self.predictive_loss
 
 
 @dataclass
@@ -69,7 +75,8 @@ class History:
     """The record of a run.
 
     Attributes:
-        bandwidths: The monitored σ, in the units of the frame.
+        bandwidths: The monitored σ, in the units of the samples that were trained on (in ``history_`` of the
+            estimator: of the data).
         kernel_gain: The gain of the plain kernel denoiser at those σ: what the samples alone can show.
         evaluations: The looks at the held-out samples, in order.
         stop_reason: Why training ended.
@@ -101,7 +108,7 @@ def linear_phase(history: History) -> str | None:
     for sigma, kernel, learned in zip(history.bandwidths, history.kernel_gain, history.gain, strict=False):
         if kernel > _VISIBLE_GAIN and learned < 0.5 * kernel:
             return (
-                f"training stopped in its linear phase: at σ = {sigma:.3g} (in units of the data's deviation) the "
+                f"training stopped in its linear phase: at σ = {sigma:.3g} the "
                 f"denoiser gains {learned:.2f} dimensions over a linear one where a kernel gains {kernel:.2f}. "
                 "Dimensions will be too high; train longer (raise max_steps or max_seconds)"
             )
@@ -156,15 +163,19 @@ class HeldOut:
     @torch.no_grad()
     def evaluate(self, model: nn.Module, objective: Objective, *, step: int, seconds: float) -> Evaluation:
         """Compute the held-out losses and the gain of a model."""
-        mean_loss, metric_loss, gain = 0.0, 0.0, []
+        rows, gain = [], []
         for pair, linear_error in zip(self.pairs, self.linear_errors, strict=True):
-            losses = objective(model, pair)
-            mean_loss += float(losses[0].mean()) / len(self.pairs)
-            metric_loss += float(losses[1].mean()) / len(self.pairs)
-            mean, _ = model(pair.points, pair.bandwidth)
+            mean, factor = model(pair.points, pair.bandwidth)
+            losses = objective.losses(mean, factor, pair)
+            predictive = math.nan
             if mean is not None:
                 gain.append(float(linear_error - _error(pair, mean)))
-        return Evaluation(step, seconds, mean_loss, metric_loss, tuple(gain))
+                residual = pair.centered(mean).displacement[:, 0]
+                metric = LowRankMetric(factor, objective.ridge)
+                predictive = float(predictive_loss(metric, residual, pair.displacement[:, 0]).mean())
+            rows.append((float(losses[0].mean()), float(losses[1].mean()), predictive))
+        mean_loss, metric_loss, predictive = np.mean(rows, axis=0).tolist()
+        return Evaluation(step, seconds, mean_loss, metric_loss, predictive, tuple(gain))
 
 
 def _error(pair: Perturbation, mean: Float[Tensor, "batch dim"]) -> Float[Tensor, ""]:

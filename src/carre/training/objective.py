@@ -20,21 +20,24 @@ class Objective:
     displacements from it. Two-stage: the mean is frozen. Uncentered: the model has no mean.
 
     Attributes:
-        spread: s of the envelope c_G² = s²/(s²+σ²); the metric loss is divided by its square so that
-            every σ weighs the same [THEORY §3.6].
         ridge: λ, which the predicted metric contains.
         train_mean: Whether the denoising loss is part of the objective.
     """
 
-    spread: float
     ridge: float = 0.0
     train_mean: bool = True
 
     def __call__(
         self, model: nn.Module, batch: Perturbation
     ) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
-        """Return the denoising loss and the metric loss, weighted to be of order one at every σ."""
+        """Return the denoising loss, weighted to be of order one at every σ, and the metric loss per row."""
         mean, factor = model(batch.points, batch.bandwidth)
+        return self.losses(mean, factor, batch)
+
+    def losses(
+        self, mean: Float[Tensor, "batch dim"] | None, factor: Float[Tensor, "batch rank dim"], batch: Perturbation
+    ) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
+        """Return the two losses for given outputs of a model."""
         metric = LowRankMetric(factor.float(), self.ridge)
         variance = batch.bandwidth.square()
         mean_loss = torch.zeros_like(batch.bandwidth)
@@ -44,6 +47,4 @@ class Objective:
                 edm_weight = (1 + variance) / (variance * batch.points.shape[1])
                 mean_loss = edm_weight * denoising_loss(mean, batch.mean_target)
             batch = batch.centered(mean)
-        envelope = self.spread**2 / (self.spread**2 + variance)
-        metric_loss = metric_matching_loss(metric, batch.displacement) / (envelope.square() * metric.rank)
-        return mean_loss, metric_loss
+        return mean_loss, metric_matching_loss(metric, batch.displacement) / metric.rank

@@ -45,7 +45,12 @@ class Stepper:
         self.on_gpu = device.type == "cuda"
         rate: Tensor | float = torch.tensor(0.0, device=device) if self.on_gpu else 0.0
         self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=rate, betas=config.betas, weight_decay=config.weight_decay, fused=True, capturable=self.on_gpu
+            self.parameters,
+            lr=rate,
+            betas=config.betas,
+            weight_decay=config.weight_decay,
+            fused=True,
+            capturable=self.on_gpu,
         )
         self.is_bad = torch.zeros((), device=device)
         self.bad_step = torch.full((), -1, device=device, dtype=torch.long)

@@ -1,0 +1,38 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test fast lint experiment clean
+
+setup: $(STAMP)
+
+# The stamp is written last: an interrupted installation is begun again.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Carré needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: setup
+	$(BIN)/python examples/digits.py --out demo
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+fast: setup
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow"
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+experiment: setup
+	$(BIN)/python experiments/core/run.py cpu
+
+clean:
+	rm -rf $(VENV) demo .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

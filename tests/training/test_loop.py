@@ -1,0 +1,152 @@
+"""The loop: budgets, determinism, early stop, divergence, progress."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from carre.matching import LogUniform
+from carre.networks import build_model
+from carre.training import Objective, TrainingConfig, TrainingDivergedError, train
+from carre.training.monitor import HeldOut
+
+RANGE = LogUniform(0.1, 1.0)
+
+
+def circle(n=200):
+    angle = torch.linspace(0, 2 * math.pi, n + 1)[:-1]
+    return 2**0.5 * torch.stack([angle.cos(), angle.sin()], 1)
+
+
+def small_model():
+    torch.manual_seed(0)
+    return build_model(2, 2, width=16, n_blocks=1, spread=1.0)
+
+
+def run(model=None, samples=None, callback=None, **settings):
+    model = small_model() if model is None else model
+    samples = circle() if samples is None else samples
+    config = TrainingConfig(**{"max_steps": 30, "batch_size": 32, **settings})
+    history = train(model, samples, samples[:50], RANGE, Objective(), config, callback=callback)
+    return model, history
+
+
+def test_a_seed_determines_every_weight_on_a_cpu():
+    first, second, other = (run(seed=seed)[0].state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_training_lowers_the_held_out_losses():
+    _, history = run(max_steps=200, evaluations=4, learning_rate=5e-3)
+    first, last = history.evaluations[0], history.evaluations[-1]
+    assert last.mean_loss < first.mean_loss
+    assert last.predictive_loss < first.predictive_loss < 0
+    assert last.gain[1] > 0.3, "a circle is curved: its denoiser must beat the linear one"
+
+
+def test_budgets_end_training_by_steps_or_by_seconds():
+    _, by_steps = run(max_steps=7)
+    assert (by_steps.steps, by_steps.stop_reason) == (7, "budget spent")
+    _, by_seconds = run(max_steps=10**9, max_seconds=0.5)
+    assert by_seconds.steps > 1
+    assert 0.5 <= by_seconds.seconds < 5
+
+
+def test_the_model_ends_with_averaged_weights():
+    """The average differs from the last iterate, and is what is evaluated."""
+    model, history = run(max_steps=40)
+    samples = circle()
+    monitor = HeldOut(samples[:50], samples, RANGE, generator=torch.Generator().manual_seed(0))
+    again = monitor.evaluate(model, Objective(), step=40, seconds=0.0)
+    assert again.loss == pytest.approx(history.evaluations[-1].loss, rel=1e-5)
+
+
+def test_patience_stops_early_and_keeps_the_best_weights():
+    model, history = run(max_steps=1000, evaluations=250, patience=2, learning_rate=0.05)
+    assert history.stop_reason == "held-out loss stopped improving"
+    assert history.steps < 1000
+    best = min(evaluation.loss for evaluation in history.evaluations)
+    samples = circle()
+    monitor = HeldOut(samples[:50], samples, RANGE, generator=torch.Generator().manual_seed(0))
+    assert monitor.evaluate(model, Objective(), step=0, seconds=0.0).loss == pytest.approx(best, rel=1e-5)
+
+
+def test_progress_is_reported_until_all_of_the_budget_is_spent():
+    seen = []
+    run(max_steps=12, evaluations=3, callback=seen.append)
+    assert [progress.step for progress in seen] == list(range(1, 13))
+    assert seen[-1].fraction == 1.0
+    assert seen[0].evaluation is None
+    assert seen[-1].evaluation is not None
+
+
+class ExplodesAtStep(nn.Module):
+    """A model whose output is not finite from a given forward pass in training on."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.inner, self.remaining = small_model(), step
+
+    def forward(self, points, bandwidth):
+        mean, factor = self.inner(points, bandwidth)
+        if torch.is_grad_enabled():
+            self.remaining -= 1
+            if self.remaining < 0:
+                factor = factor * math.inf
+        return mean, factor
+
+
+@pytest.mark.parametrize("step", [0, 5])
+def test_a_loss_that_is_not_finite_stops_training_and_keeps_the_last_good_weights(step):
+    model = ExplodesAtStep(step)
+    with pytest.raises(TrainingDivergedError, match=f"at step {step}.*learning_rate") as caught:
+        run(model, max_steps=20)
+    assert caught.value.step == step
+    assert caught.value.model is model
+    assert all(torch.isfinite(weight).all() for weight in model.state_dict().values())
+    good, _ = run(ExplodesAtStep(10**9), max_steps=20)
+    changed = any(
+        not torch.equal(a, b) for a, b in zip(model.parameters(), ExplodesAtStep(0).parameters(), strict=True)
+    )
+    assert changed == (step > 0), "steps before the bad one count, later ones do not"
+    assert not torch.equal(next(model.parameters()), next(good.parameters()))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_steps": 0},
+        {"batch_size": 0},
+        {"max_seconds": -1.0},
+        {"learning_rate": 0.0},
+        {"patience": 0},
+        {"n_references": -1},
+        {"n_draws": 0},
+    ],
+    ids=str,
+)
+def test_settings_that_make_no_sense_are_named(settings):
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        TrainingConfig(**settings)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mixed_precision", [False, True])
+def test_a_cuda_graph_trains_like_plain_steps(mixed_precision):
+    losses = []
+    for cuda_graph in (False, True):
+        model = small_model().cuda()
+        config = TrainingConfig(max_steps=300, batch_size=256, cuda_graph=cuda_graph, mixed_precision=mixed_precision)
+        history = train(model, circle().cuda(), circle()[:50].cuda(), RANGE, Objective(), config)
+        losses.append(history.evaluations[-1].loss)
+    assert losses[0] == pytest.approx(losses[1], abs=0.05)
+
+
+@pytest.mark.gpu
+def test_divergence_inside_a_cuda_graph_is_noticed():
+    samples = circle().cuda()
+    samples[3] = 1e30
+    with pytest.raises(TrainingDivergedError):
+        train(small_model().cuda(), samples, samples[:2], RANGE, Objective(), TrainingConfig(max_steps=50))
