@@ -250,7 +250,12 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
     def _choose_device(self, points: Points) -> torch.device:
         """Take the device that was asked for, else the samples' GPU, else any GPU, else the CPU."""
         if self.device is not None:
-            return torch.device(self.device)
+            try:
+                return torch.device(self.device)
+            except RuntimeError as error:
+                raise ValueError(
+                    f"device must be a torch device such as 'cpu' or 'cuda'; got {self.device!r}"
+                ) from error
         if points.tensor.is_cuda:
             return points.tensor.device
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
