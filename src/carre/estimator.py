@@ -65,6 +65,7 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         bandwidth_range_: The scales that were trained on.
         rank_: The rank.
         scale_profile_: What the default scale was chosen from; None when it was given.
+        is_centered_: Whether G is the centered metric, with a denoiser beside it.
         history_: Held-out losses, and the gain over a linear denoiser, during training.
         n_features_in_: Columns of the samples.
 
@@ -146,6 +147,7 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
             )
         self.field_, self.history_, self.scale_profile_ = fit.field, fit.history, fit.profile
         self.bandwidth_, self.bandwidth_range_ = fit.bandwidth, fit.bandwidth_range
+        self.is_centered_ = settings.method != "uncentered"
         self.rank_ = self.field_.metric(points.tensor[:1].detach(), self.bandwidth_).rank
         message = linear_phase(self.history_)
         if message:
@@ -164,9 +166,9 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         return LowRankMetric(factor.to(points.tensor.device), self.field_.ridge)
 
     def carre_du_champ(self, X: Any, bandwidth: Any = None, *, centered: bool = True) -> LowRankMetric:
-        """Return the paper's Γ = G/2; uncentered, Γ + (m−y)(m−y)ᵀ/2σ² with m = E[X | Y=y] [RMM, Eq. 6 and 7]."""
+        """Return the paper's Γ = G/2; uncentered, Γ + (m−y)(m−y)ᵀ/2σ² with m = E[X | Y=y] [RMM, Eq. 5, 6]."""
         metric = self.metric(X, bandwidth)
-        if self.method == "uncentered":
+        if not self.is_centered_:
             if centered:
                 raise ValueError("centered must be False: this geometry was fitted with method='uncentered'")
             return metric.scaled(0.5)
@@ -211,7 +213,7 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         noise in it is the same at every call.
         """
         points = self._validated(X)
-        if self.method == "uncentered":
+        if not self.is_centered_:
             raise ValueError("score needs a denoiser; fit with method='joint' or 'two-stage'")
         generator = torch.Generator(self.device_).manual_seed(0)
         samples = points.tensor.to(self.device_)

@@ -129,7 +129,7 @@ def fit_field(
         callback=callback,
     )
     history = replace(history, bandwidths=tuple(frame.scale * sigma for sigma in history.bandwidths))
-    field = NeuralField(model, frame, ridge=settings.ridge)
+    field = NeuralField(model.cpu(), frame.to("cpu"), ridge=settings.ridge)
     if settings.bandwidth is not None:
         return Fit(field, settings.bandwidth, (low, high), None, history)
     clean = frame.to(device, torch.float32).decode(held_out[:_N_SELECTION])

@@ -16,7 +16,7 @@ def test_draws_stay_in_range_and_quantiles_increase(distribution):
 
 
 def test_log_normal_has_the_papers_median_and_spread():
-    """log σ ~ N(−1.2, 1.2²), clamped [RMM, App. D.1]."""
+    """log σ ~ N(−1.2, 1.2²), clamped [RMM, App. E.1]."""
     levels = torch.tensor([0.5, 0.8413447])
     torch.testing.assert_close(
         LogNormal(1e-4, 16.0).quantile(levels).log(), torch.tensor([-1.2, 0.0]), atol=1e-5, rtol=0

@@ -111,3 +111,13 @@ def test_uncentered_models_have_no_mean():
     mean, factor = model(torch.zeros(2, 3), torch.ones(2))
     assert mean is None
     assert math.isfinite(float(LowRankMetric(factor).trace().sum()))
+
+
+def test_a_denoiser_that_is_a_module_is_copied_and_frozen():
+    denoiser = nn.Linear(4, 4).double()
+    frozen = FrozenDenoiser(lambda y, s: denoiser(y), AffineFrame.of(torch.eye(4)))
+    copied = FrozenDenoiser(denoiser, AffineFrame.of(torch.eye(4))).to(torch.float32)
+    assert not list(frozen.parameters())
+    assert not any(parameter.requires_grad for parameter in copied.parameters())
+    assert denoiser.weight.dtype == torch.float64
+    assert denoiser.weight.requires_grad

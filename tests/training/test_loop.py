@@ -150,3 +150,28 @@ def test_divergence_inside_a_cuda_graph_is_noticed():
     samples[3] = 1e30
     with pytest.raises(TrainingDivergedError):
         train(small_model().cuda(), samples, samples[:2], RANGE, Objective(), TrainingConfig(max_steps=50))
+
+
+def test_the_average_forgets_the_initial_weights_also_in_short_runs():
+    """With a fixed decay of 0.998, thirty steps would leave 94 % of the initial weights in the average."""
+    model, _ = run(max_steps=30, learning_rate=5e-3)
+    initial = small_model()
+    moved = [float((a - b).norm()) for a, b in zip(model.parameters(), initial.parameters(), strict=True)]
+    assert max(moved) > 0.05
+
+
+class Normalized(nn.Module):
+    """A model with running statistics, which must arrive in the averaged copy."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.inner = nn.BatchNorm1d(2), small_model()
+
+    def forward(self, points, bandwidth):
+        return self.inner(self.norm(points), bandwidth)
+
+
+def test_running_statistics_of_a_users_network_are_kept():
+    model, _ = run(Normalized(), samples=circle() + 3.0)
+    assert model.norm.num_batches_tracked == 30
+    assert (model.norm.running_mean > 1).all()

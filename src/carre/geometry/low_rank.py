@@ -96,7 +96,7 @@ class LowRankMetric:
     def inner_product(
         self, left: Float[Tensor, "*batch dim"], right: Float[Tensor, "*batch dim"]
     ) -> Float[Tensor, "*batch"]:
-        """Compute vᵀGw. With v = ∂f and w = ∂h this is 2Γ(f, h) by the chain rule [RMM, Eq. 14]."""
+        """Compute vᵀGw. With v = ∂f and w = ∂h this is 2Γ(f, h) by the chain rule [RMM, Eq. 13]."""
         left_rank = torch.einsum("...rd,...d->...r", self.factor, left)
         right_rank = torch.einsum("...rd,...d->...r", self.factor, right)
         return (left_rank * right_rank).sum(-1) + self.ridge * (left * right).sum(-1)

@@ -84,7 +84,7 @@ class LogUniform:
 
 @dataclass(frozen=True)
 class LogNormal:
-    """log σ ~ N(mean, deviation²), clamped to [low, high] [RMM, App. D.1]. The paper prints ε; it means σ."""
+    """log σ ~ N(mean, deviation²), clamped to [low, high] [RMM, App. E.1]. The paper prints ε; it means σ."""
 
     low: float
     high: float

@@ -81,5 +81,5 @@ def conditional_carre_du_champ(
 def carre_du_champ_loss(
     prediction: Float[Tensor, " batch"], target: Float[Tensor, " batch"]
 ) -> Float[Tensor, " batch"]:
-    """Compute the scalar conditional loss (Γ^θ(y) − Γ(x, y))² [RMM, Eq. 9, Alg. 1]."""
+    """Compute the scalar conditional loss (Γ^θ(y) − Γ(x, y))² [RMM, Eq. 10, Alg. 1]."""
     return (prediction - target).square()

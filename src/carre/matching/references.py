@@ -45,8 +45,11 @@ def source_posterior(
     points: Float[Tensor, "batch dim"], references: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " batch"]
 ) -> Float[Tensor, "batch n"]:
     """Compute P(X = x_j | Y = y) for a uniform prior on the references."""
-    # Squared distances by the Gram trick cancel; in float64 enough digits remain at any useful σ.
-    y, x = points.double(), references.double()
-    squares = torch.addmm(x.square().sum(1), y, x.mT, alpha=-2)
-    logits = (-0.5 / bandwidth.double().square())[:, None] * squares
-    return torch.softmax((logits - logits.amax(1, keepdim=True)).to(points.dtype), 1)
+    # −|x − y|²/2σ² up to a constant in x, as one product [y/σ², 1/σ²]·[x, −|x|²/2]. Centered first: far from the
+    # origin the squares would cancel to nothing in float32.
+    center = references.mean(0)
+    x, y = references - center, points - center
+    precision = bandwidth.square().reciprocal()[:, None]
+    left = torch.cat([y * precision, precision], 1)
+    right = torch.cat([x, -0.5 * x.square().sum(1, keepdim=True)], 1)
+    return torch.softmax(left @ right.mT, 1)

@@ -1,4 +1,4 @@
-"""A residual MLP whose blocks are modulated by the bandwidth [RMM, App. D.3]."""
+"""A residual MLP whose blocks are modulated by the bandwidth [RMM, App. E.3]."""
 
 from __future__ import annotations
 

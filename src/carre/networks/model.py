@@ -5,6 +5,7 @@ Everything here lives in the frame of the data: coordinates with unit root mean 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import torch
@@ -72,6 +73,9 @@ class FrozenDenoiser(nn.Module):
 
     def __init__(self, denoiser: Callable[[Tensor, Tensor], Tensor], frame: AffineFrame) -> None:
         super().__init__()
+        # A copy: neither its weights nor its device may change under the user's hands.
+        if isinstance(denoiser, nn.Module):
+            denoiser = copy.deepcopy(denoiser).eval().requires_grad_(False)
         self.denoiser, self.frame = denoiser, frame
 
     def forward(

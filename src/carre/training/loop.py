@@ -19,10 +19,12 @@ from carre.training.monitor import Evaluation, HeldOut, History, TrainingDiverge
 from carre.training.objective import Objective
 from carre.training.stepper import Stepper
 
+_CHECK_EVERY = 100
+
 
 @dataclass(frozen=True)
 class Progress:
-    """What a progress callback is told, many times a second at most.
+    """What a progress callback is told after every step.
 
     Attributes:
         step: Optimizer steps so far.
@@ -79,30 +81,32 @@ def _train(
     monitor = HeldOut(held_out, samples, bandwidths, generator=generator)
     history = History(bandwidths=tuple(monitor.levels.tolist()), kernel_gain=monitor.kernel_gain)
     stepper = Stepper(model, samples, bandwidths, objective, config, generator)
-    averaged = stepper.averaged
     best: tuple[float, dict[str, Tensor]] = (math.inf, {})
     looks, stale = 0, 0
 
     while not history.stop_reason:
-        seconds = time.perf_counter() - start
-        fraction = _spent(config, history.steps, seconds)
+        fraction = _spent(config, history.steps, time.perf_counter() - start)
         stepper.step(_learning_rate(config, history.steps, fraction))
         history.steps += 1
         seconds = time.perf_counter() - start
         fraction = _spent(config, history.steps, seconds)
+        is_look = fraction >= (looks + 1) / config.evaluations
 
-        # A look at the held-out samples: evenly spaced over the budget, and once at its end.
-        if fraction >= (looks + 1) / config.evaluations:
+        # Now and then ask whether all went well; on a GPU this also keeps the host from running far ahead.
+        if is_look or history.steps % _CHECK_EVERY == 0:
             bad_step = stepper.first_bad_step()
             if bad_step is not None:
-                model.load_state_dict(averaged.state_dict())
+                model.load_state_dict(stepper.average().state_dict())
                 raise TrainingDivergedError(bad_step, config.learning_rate, model)
+
+        # Looks at the held-out samples are spaced evenly over the budget, with one at its end.
+        if is_look:
             looks = int(fraction * config.evaluations)
-            evaluation = monitor.evaluate(averaged, objective, step=history.steps, seconds=seconds)
+            evaluation = monitor.evaluate(stepper.average(), objective, step=history.steps, seconds=seconds)
             history.evaluations.append(evaluation)
             stale = 0 if evaluation.loss < best[0] else stale + 1
-            if stale == 0 and config.patience is not None:
-                best = (evaluation.loss, copy.deepcopy(averaged.state_dict()))
+            if stale == 0:
+                best = (evaluation.loss, copy.deepcopy(stepper.averaged.state_dict()) if config.patience else {})
             if config.patience is not None and stale >= config.patience:
                 history.stop_reason = "held-out loss stopped improving"
         if fraction >= 1.0 and not history.stop_reason:
@@ -111,7 +115,7 @@ def _train(
             latest = history.evaluations[-1] if history.evaluations else None
             callback(Progress(history.steps, fraction, seconds, latest))
 
-    model.load_state_dict(best[1] or averaged.state_dict())
+    model.load_state_dict(best[1] or stepper.average().state_dict())
     history.seconds = time.perf_counter() - start
     return history
 

@@ -35,7 +35,8 @@ class Stepper:
     ) -> None:
         self.model, self.samples, self.bandwidths = model, samples, bandwidths
         self.objective, self.config, self.generator = objective, config, generator
-        self.averaged = copy.deepcopy(model).requires_grad_(False)
+        self.averaged = copy.deepcopy(model).requires_grad_(False).eval()
+        model.train()
         self.groups = _parameter_groups(model)
         self.parameters: list[Tensor] = [p for group in self.groups for p in group]
         names = {id(p): name for name, p in model.named_parameters()}
@@ -55,11 +56,15 @@ class Stepper:
         self.is_bad = torch.zeros((), device=device)
         self.bad_step = torch.full((), -1, device=device, dtype=torch.long)
         self.counter = torch.zeros((), device=device, dtype=torch.long)
-        self.averaging = min(config.averaging, 1 - 20 / (config.max_steps + 20))
+        self.pull = torch.zeros((), device=device)
+        self.n_steps = 0
         self.graph = self._capture() if self.on_gpu and config.cuda_graph else None
 
     def step(self, learning_rate: float) -> None:
         """Take one step."""
+        # The average forgets its beginning at once and then ever more slowly, up to the configured decay.
+        self.pull.fill_(1 - min(self.config.averaging, (1 + self.n_steps) / (10 + self.n_steps)))
+        self.n_steps += 1
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(learning_rate)
@@ -69,6 +74,12 @@ class Stepper:
             self._run()
         else:
             self.graph.replay()
+
+    def average(self) -> nn.Module:
+        """Return the model with averaged weights, and the buffers (running statistics) as they are now."""
+        for mine, its in zip(self.averaged.buffers(), self.model.buffers(), strict=True):
+            mine.copy_(its)
+        return self.averaged
 
     def first_bad_step(self) -> int | None:
         """Return the first step that was not finite, if any. Waits for the device."""
@@ -106,7 +117,9 @@ class Stepper:
         self.counter += 1
         self.optimizer.found_inf = self.is_bad  # type: ignore[attr-defined]
         self.optimizer.step()
-        torch._foreach_lerp_(self.averages, self.parameters, 1 - self.averaging)
+        difference = torch._foreach_sub(self.parameters, self.averages)
+        torch._foreach_mul_(difference, self.pull)
+        torch._foreach_add_(self.averages, difference)
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         """Record the step once; the warm-up that this needs runs at learning rate zero."""
@@ -118,7 +131,7 @@ class Stepper:
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=side):
             self._run()
         self.counter.zero_()
         return graph
