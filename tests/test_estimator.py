@@ -221,6 +221,12 @@ def test_stopping_in_the_linear_phase_warns_and_flat_data_do_not():
         MetricMatching(**{**TINY, "max_steps": 100}).fit(rng.normal(size=(1000, 3)))
 
 
+def test_a_rank_that_cuts_dimensions_off_warns():
+    flat = np.random.default_rng(0).normal(size=(600, 5))
+    with pytest.warns(UserWarning, match="rank 2 is too small.*up to 5"):
+        MetricMatching(**{**TINY, "max_steps": 150, "learning_rate": 5e-3}, rank=2).fit(flat)
+
+
 def test_clones_and_pickles_work(fitted):
     again = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(again.denoise(QUERIES), fitted.denoise(QUERIES))

@@ -22,6 +22,7 @@ from carre.validation import Points, as_bandwidth, as_points
 
 _CHUNK = 16_384
 _SCORED_SCALES = 6
+_SATURATED = 0.5
 
 
 class MetricMatching(BaseEstimator):  # type: ignore[misc]
@@ -63,6 +64,8 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         field_: The learned `NeuralField`.
         bandwidth_: The default scale.
         bandwidth_range_: The scales that were trained on.
+        supported_from_: The σ below which samples have hardly any neighbors, so that a geometry at smaller
+            scales is the network's extrapolation.
         rank_: The rank.
         scale_profile_: What the default scale was chosen from; None when it was given.
         is_centered_: Whether G is the centered metric, with a denoiser beside it.
@@ -147,12 +150,26 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
             )
         self.field_, self.history_, self.scale_profile_ = fit.field, fit.history, fit.profile
         self.bandwidth_, self.bandwidth_range_ = fit.bandwidth, fit.bandwidth_range
+        self.supported_from_ = fit.supported_from
         self.is_centered_ = settings.method != "uncentered"
         self.rank_ = self.field_.metric(points.tensor[:1].detach(), self.bandwidth_).rank
+        self._warn()
+        return self
+
+    def _warn(self) -> None:
+        """Warn of a fit that is not to be trusted: too little training, or too small a rank."""
         message = linear_phase(self.history_)
         if message:
-            warnings.warn(message, LinearPhaseWarning, stacklevel=2)
-        return self
+            warnings.warn(message, LinearPhaseWarning, stacklevel=3)
+        profile, hull = self.scale_profile_, self.field_.frame.dim
+        least = 0.0 if profile is None else float(profile.eigenvalues[profile.chosen][-1])
+        if self.rank_ < hull and least > _SATURATED:
+            warnings.warn(
+                f"rank {self.rank_} is too small: at the chosen scale even the last eigenvalue averages {least:.2f}, "
+                f"so dimensions are cut off. Raise rank (up to {hull})",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def metric(self, X: Any, bandwidth: Any = None) -> LowRankMetric:
         """Return the metric G at each point, as a `LowRankMetric` of tensors.
@@ -209,8 +226,8 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
     def score(self, X: Any, y: Any = None) -> float:
         """Score held-out samples; higher is better, zero is a field that has learned nothing.
 
-        The mean over the trained scales of `carre.toolkit.predictive_score`, in nats per sample; the
-        noise in it is the same at every call.
+        The mean of `carre.toolkit.predictive_score` over trained scales from ``supported_from_`` up, in nats
+        per sample; the noise in it is the same at every call.
         """
         points = self._validated(X)
         if not self.is_centered_:
@@ -218,6 +235,7 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         generator = torch.Generator(self.device_).manual_seed(0)
         samples = points.tensor.to(self.device_)
         low, high = self.bandwidth_range_
+        low = max(low, min(self.supported_from_, high))
         with torch.no_grad():
             scores = [
                 float(predictive_score(self.field_, part, sigma, generator=generator).sum())

@@ -79,6 +79,7 @@ class Fit:
         field: The learned field.
         bandwidth: Its default scale σ.
         bandwidth_range: The scales it was trained on.
+        supported_from: The σ below which samples have hardly any neighbors.
         profile: What the default scale was chosen from; None when it was given.
         history: The training record.
     """
@@ -86,6 +87,7 @@ class Fit:
     field: NeuralField
     bandwidth: float
     bandwidth_range: tuple[float, float]
+    supported_from: float
     profile: ScaleProfile | None
     history: History
 
@@ -130,11 +132,12 @@ def fit_field(
     )
     history = replace(history, bandwidths=tuple(frame.scale * sigma for sigma in history.bandwidths))
     field = NeuralField(model.cpu(), frame.to("cpu"), ridge=settings.ridge)
+    supported_from = frame.scale * scale.supported_from()
     if settings.bandwidth is not None:
-        return Fit(field, settings.bandwidth, (low, high), None, history)
+        return Fit(field, settings.bandwidth, (low, high), supported_from, None, history)
     clean = frame.to(device, torch.float32).decode(held_out[:_N_SELECTION])
-    profile = _profile(field, clean, low, high, seed, calibrated=settings.method != "uncentered")
-    return Fit(field, float(profile.bandwidth[profile.chosen]), (low, high), profile, history)
+    profile = _profile(field, clean, low, high, supported_from, seed, calibrated=settings.method != "uncentered")
+    return Fit(field, float(profile.bandwidth[profile.chosen]), (low, high), supported_from, profile, history)
 
 
 def _model(settings: FitSettings, frame: AffineFrame, scale: DataScale, seed: int, device: torch.device) -> nn.Module:
@@ -173,7 +176,14 @@ def _config(settings: FitSettings, scale: DataScale, seed: int, device: torch.de
 
 @torch.no_grad()
 def _profile(
-    field: NeuralField, samples: Float[Tensor, "n dim"], low: float, high: float, seed: int, *, calibrated: bool
+    field: NeuralField,
+    samples: Float[Tensor, "n dim"],
+    low: float,
+    high: float,
+    supported_from: float,
+    seed: int,
+    *,
+    calibrated: bool,
 ) -> ScaleProfile:
     """Choose the scale on a grid of ratio about √2 inside the trained range."""
     repeats = -(-_N_SELECTION // len(samples))
@@ -184,6 +194,7 @@ def _profile(
         samples.repeat(repeats, 1),
         grid,
         max_dim=field.frame.dim,
+        supported_from=supported_from,
         generator=generator,
         calibrated=calibrated,
     )

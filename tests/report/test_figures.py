@@ -20,12 +20,14 @@ from carre.training import Evaluation, History
 def profile() -> ScaleProfile:
     sigma = np.geomspace(0.1, 10.0, 5)
     eigenvalues = np.linspace(1.0, 0.2, 5)[:, None] * np.array([[1.0, 0.7, 0.1]])
-    return ScaleProfile(sigma, eigenvalues, np.linspace(0.1, 0.5, 5), np.linspace(0.4, 0.1, 5), 2, "because")
+    return ScaleProfile(
+        sigma, eigenvalues, np.linspace(0.1, 0.5, 5), np.full(5, 0.6), np.linspace(0.4, 0.1, 5), 2, "because"
+    )
 
 
 @pytest.fixture
 def history() -> History:
-    evaluations = [Evaluation(step, 0.1 * step, 1.0 / step, -1.0, (0.1, 0.2 * step)) for step in (10, 20, 30)]
+    evaluations = [Evaluation(step, 0.1 * step, 1.0 / step, -1.0, -2.0, (0.1, 0.2 * step)) for step in (10, 20, 30)]
     return History((0.5, 2.0), (0.3, 0.4), evaluations)
 
 
@@ -46,10 +48,12 @@ def test_the_scale_profile_has_a_curve_per_eigenvalue_and_marks_the_chosen_scale
 
 def test_an_uncalibrated_profile_is_drawn_without_that_curve(profile):
     uncalibrated = ScaleProfile(
-        profile.bandwidth, profile.eigenvalues, profile.idempotency, np.full(5, np.nan), 0, "no denoiser"
+        profile.bandwidth, profile.eigenvalues, profile.idempotency, profile.gap, np.full(5, np.nan), 0, "none"
     )
     _, bottom = plot_scale_profile(uncalibrated).axes
-    assert [text.get_text() for text in bottom.get_legend().get_texts()] == ["how far the eigenvalues are from 0 or 1"]
+    labels = [text.get_text() for text in bottom.get_legend().get_texts()]
+    assert len(labels) == 2
+    assert not any("calibration" in label for label in labels)
 
 
 def test_dimensions_are_counted_by_class_with_their_means():
@@ -62,14 +66,14 @@ def test_dimensions_are_counted_by_class_with_their_means():
     np.testing.assert_allclose(means.get_offsets()[:, 1], [4 / 3, 4])
 
 
-def test_training_shows_losses_over_steps_and_gain_over_scales_in_units_of_the_data(history):
-    left, right, below = plot_training(history, unit=3.0).axes
+def test_training_shows_losses_over_steps_and_gain_over_scales(history):
+    left, right, below = plot_training(history).axes
     for panel in (left, right):
         np.testing.assert_array_equal(panel.lines[0].get_xdata(), [10, 20, 30])
     curves = {line.get_label(): line for line in below.lines}
     np.testing.assert_allclose(curves["this network"].get_ydata(), [0.1, 6.0])
     np.testing.assert_allclose(curves["kernel on the training samples"].get_ydata(), [0.3, 0.4])
-    np.testing.assert_allclose(curves["this network"].get_xdata(), [1.5, 6.0])
+    np.testing.assert_allclose(curves["this network"].get_xdata(), [0.5, 2.0])
 
 
 def test_tangent_images_show_every_direction_on_symmetric_limits_with_its_eigenvalue():

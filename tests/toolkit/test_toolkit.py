@@ -128,6 +128,18 @@ def test_flat_data_have_no_gap_and_get_the_scale_at_which_g_is_a_projector(rng):
     assert "lower end" in profile.reason
 
 
+def test_without_a_gap_scales_below_the_distance_between_samples_are_not_chosen(rng):
+    gaussian = Gaussian(torch.zeros(3).double(), torch.eye(3).double())
+    profile = choose_bandwidth(
+        ExactField(gaussian),
+        gaussian.sample(300, generator=rng),
+        np.geomspace(0.05, 2.0, 8),
+        supported_from=0.2,
+        generator=rng,
+    )
+    assert 0.2 <= profile.bandwidth[profile.chosen] < 0.4
+
+
 def test_when_no_scale_is_calibrated_the_reason_says_so(rng):
     few = ExactField(FiniteSet(torch.randn(5, 4, generator=rng, dtype=torch.float64)))
     others = torch.randn(200, 4, generator=rng, dtype=torch.float64)

@@ -156,7 +156,7 @@ def test_the_average_forgets_the_initial_weights_also_in_short_runs():
     """With a fixed decay of 0.998, thirty steps would leave 94 % of the initial weights in the average."""
     model, _ = run(max_steps=30, learning_rate=5e-3)
     initial = small_model()
-    moved = [float((a - b).norm()) for a, b in zip(model.parameters(), initial.parameters(), strict=True)]
+    moved = [float((a - b).detach().norm()) for a, b in zip(model.parameters(), initial.parameters(), strict=True)]
     assert max(moved) > 0.05
 
 

@@ -38,6 +38,7 @@ def plot_scale_profile(profile: ScaleProfile, *, axes: Sequence[Axes] | None = N
     top.set(ylabel="mean eigenvalue of the metric", ylim=(0, 1.12 * float(profile.eigenvalues.max())))
     top.set_title("In how many directions the data extend, at each scale")
 
+    bottom.plot(sigma, 1 - profile.gap, "^-.", color=GREEN, label="1 − largest gap between eigenvalues")
     bottom.plot(sigma, profile.idempotency, "o-", color=BLUE, label="how far the eigenvalues are from 0 or 1")
     if np.isfinite(profile.calibration).any():
         bottom.plot(sigma, profile.calibration, "s--", color=ORANGE, label="calibration error (best below 0.1)")
@@ -120,7 +121,9 @@ def plot_training(history: History, *, axes: Sequence[Axes] | None = None) -> Fi
     if len(history.gain):
         below.plot(sigma, history.gain, "o-", color=BLUE, label="this network")
     mark_scales(below, sigma)
-    below.margins(y=0.15)
+    # A kernel without neighbors is far worse than a linear denoiser: what matters is where it is better.
+    top = max([1.0, *history.gain.tolist(), *history.kernel_gain])
+    below.set_ylim(-0.25 * top, 1.15 * top)
     below.set(title="How many more directions are cleaned of noise than linearly", ylabel="gain in dimensions")
     below.legend(loc="upper right", fontsize=9)
     return _figure_of(below)

@@ -45,6 +45,7 @@ def choose_bandwidth(
     grid: np.ndarray,
     *,
     max_dim: int | None = None,
+    supported_from: float = 0.0,
     generator: torch.Generator | None = None,
     calibrated: bool = True,
 ) -> ScaleProfile:
@@ -53,13 +54,16 @@ def choose_bandwidth(
     The rules of THEORY §4.5: the largest spectral gap subject to a calibration error below 0.3. Below the
     scale of the noise, data are full-dimensional and G is a perfect projector on everything, which
     idempotency would take for the answer; the gap does not. Where no scale has a clear gap (flat
-    data, or data without a sharp dimension), the σ at which G is most nearly a projector is taken.
+    data, or data without a sharp dimension), the σ at which G is most nearly a projector is taken,
+    among scales at which samples have neighbors.
 
     Args:
         field: The field.
         samples: Held-out samples, clean.
         grid: Candidates for σ, ascending.
         max_dim: Dimension of the linear hull of the data; a gap beyond it says nothing.
+        supported_from: Below this σ the samples are too far apart to speak for themselves, and only a clear gap
+            is trusted.
         generator: Source of the noise in the calibration error.
         calibrated: Whether the field has a denoiser to calibrate against.
     """
@@ -67,19 +71,23 @@ def choose_bandwidth(
     eigenvalues = np.array([row[0] for row in rows])
     idempotency, gap, errors = np.array([row[1] for row in rows]).T
     admissible = errors < _CALIBRATION_LIMIT if calibrated else np.ones(len(grid), dtype=bool)
+    supported = admissible & (grid >= supported_from)
+    widest = gap[admissible].max(initial=0.0)
     if not admissible.any():
         chosen = int(errors.argmin())
         reason = f"no scale is calibrated within {_CALIBRATION_LIMIT}; this one comes nearest. Train longer"
-    elif gap[admissible].max() >= _CLEAR_GAP:
+    elif widest >= _CLEAR_GAP:
         chosen = int(np.where(admissible, gap, -np.inf).argmax())
-        reason = f"the spectral gap is widest here ({gap[chosen]:.2f})"
+        reason = f"the spectral gap is widest here ({widest:.2f})"
+    elif supported.any():
+        chosen = int(np.where(supported, idempotency, np.inf).argmin())
+        reason = f"no scale has a clear spectral gap (at most {widest:.2f}); of those at which samples have neighbors "
+        reason += f"(σ ≥ {supported_from:.3g}), this one makes G most nearly a projector"
     else:
         chosen = int(np.where(admissible, idempotency, np.inf).argmin())
-        reason = (
-            f"no scale has a clear spectral gap (at most {gap[admissible].max():.2f}); G is nearest to a projector here"
-        )
+        reason = f"no scale has a clear spectral gap (at most {widest:.2f}); this one makes G most nearly a projector"
     if chosen in (0, len(grid) - 1):
-        reason += f"; it lies at the {'lower' if chosen == 0 else 'upper'} end of the range"
+        reason += f"; it lies at the {'lower' if chosen == 0 else 'upper'} end of the trained range"
     return ScaleProfile(grid, eigenvalues, idempotency, gap, errors, chosen, reason)
 
 

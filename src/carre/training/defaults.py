@@ -48,11 +48,15 @@ class DataScale:
     def bandwidth_range(self) -> tuple[float, float]:
         """Return the default range of σ: from below the neighbor distance to beyond the whole dataset."""
         low = min(
-            _NEIGHBOR_SHARE * self.neighbor_distance,
+            self.supported_from(),
             max(_SPREAD_SHARE * self.spread, _LEAST_NEIGHBOR_SHARE * self.neighbor_distance),
         )
         low = max(low, _LEAST_SPREAD_SHARE * self.spread)
         return low, max(_LARGEST_OVER_SPREAD * self.spread, 4 * low)
+
+    def supported_from(self) -> float:
+        """Return the σ below which samples have hardly any neighbors."""
+        return _NEIGHBOR_SHARE * self.neighbor_distance
 
     def rank(self, dim: int) -> int:
         """Return a rank that leaves room: 2d+2 for the guessed d (2d−1 are needed for a smooth factor)."""
