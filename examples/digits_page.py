@@ -75,7 +75,7 @@ def _dimension(results: dict[str, Any], png: bytes) -> Section:
 def _scale(results: dict[str, Any], png: bytes) -> Section:
     picture = Picture(
         png,
-        "Mean eigenvalues of the metric against the scale, and the two errors the scale is chosen from.",
+        "Mean eigenvalues of the metric against the scale, and the measures it is chosen from.",
         "There is no gap in the eigenvalues: digits have a few strong directions and many weaker ones, so their "
         "dimension is a matter of degree, and falls as σ grows.",
     )

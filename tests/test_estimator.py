@@ -1,6 +1,5 @@
 """The estimator: scikit-learn's contract, every kind of input, every error."""
 
-import copy
 import pickle
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
-from torch import nn
 
 from carre import LinearPhaseWarning, LowRankMetric, MetricMatching, NeuralField
 from tests.samples import TINY, circle
@@ -160,44 +158,6 @@ def test_uncentered_geometry_says_what_it_cannot_do():
             call(circle(5))
 
 
-def test_two_stage_takes_any_denoiser():
-    """The exact denoiser of a circle in the limit of small σ: the nearest point."""
-
-    def nearest(points, bandwidth):
-        flat = torch.cat([points[:, :2], torch.zeros_like(points[:, 2:])], 1)
-        return flat / flat.norm(dim=1, keepdim=True)
-
-    settings = {**TINY, "max_steps": 200, "learning_rate": 5e-3}
-    geometry = MetricMatching(**settings, method="two-stage", denoiser=nearest, bandwidth_range=(0.05, 0.2))
-    geometry.fit(circle(400))
-    np.testing.assert_allclose(geometry.denoise(1.2 * circle(5)), circle(5), atol=1e-6)
-    assert (geometry.dimension(circle(50, seed=2), bandwidth=0.1) == 1).mean() > 0.9
-
-
-class OwnNetwork(nn.Module):
-    """A user's module with the signature of a model."""
-
-    def __init__(self, dim, rank):
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(dim + 1, 16), nn.Tanh(), nn.Linear(16, dim + rank * dim))
-        self.rank = rank
-
-    def forward(self, points, bandwidth):
-        out = self.layers(torch.cat([points, bandwidth.log()[:, None]], 1))
-        dim = points.shape[1]
-        return points + out[:, :dim], out[:, dim:].reshape(len(points), self.rank, dim)
-
-
-def test_a_users_network_is_trained_in_a_copy():
-    torch.manual_seed(0)
-    network = OwnNetwork(3, 2)
-    before = copy.deepcopy(network.state_dict())
-    geometry = MetricMatching(**TINY, network=network).fit(circle(60))
-    assert geometry.rank_ == 2
-    assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
-    assert not torch.equal(geometry.field_.model.layers[0].weight, before["layers.0.weight"])
-
-
 def test_ridge_is_part_of_the_metric():
     geometry = MetricMatching(**TINY, ridge=0.25).fit(circle(60))
     assert geometry.eigenvalues(circle(5)).min() >= 0.25
@@ -219,6 +179,14 @@ def test_stopping_in_the_linear_phase_warns_and_flat_data_do_not():
     with warnings.catch_warnings():
         warnings.simplefilter("error", LinearPhaseWarning)
         MetricMatching(**{**TINY, "max_steps": 100}).fit(rng.normal(size=(1000, 3)))
+        MetricMatching(**{**TINY, "max_steps": 100}).fit(rng.normal(size=(60, 3)))
+
+
+def test_queries_outside_the_trained_range_warn(fitted):
+    with pytest.warns(UserWarning, match="outside the range"):
+        fitted.dimension(QUERIES, bandwidth=1e-6)
+    wide = MetricMatching(**TINY, bandwidth=1e-4).fit(circle(60))
+    assert wide.bandwidth_range_[0] < 1e-4
 
 
 def test_a_rank_that_cuts_dimensions_off_warns():

@@ -113,6 +113,9 @@ def test_bad_samples_are_refused_in_a_sentence(samples, message):
         ({"validation_fraction": 1.0}, "validation_fraction must lie"),
         ({"patience": 0}, "patience must be at least 1"),
         ({"device": "abacus"}, "device must be"),
+        ({"rank": True}, "rank must be a positive integer"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive"),
+        ({"bandwidth_range": (0.1, 0.2, 0.3)}, "must be a pair"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

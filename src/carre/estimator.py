@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from carre.fitting import FitSettings, fit_field
+from carre.fitting import FitSettings, choose_device, fit_field
 from carre.geometry import LowRankMetric
-from carre.toolkit import count_dimension, predictive_score
+from carre.toolkit import count_dimension, predictive_score, rank_cuts_off
 from carre.training import LinearPhaseWarning, Progress, linear_phase
 from carre.validation import Points, as_bandwidth, as_points
 
 _CHUNK = 16_384
 _SCORED_SCALES = 6
-_SATURATED = 0.5
 
 
 class MetricMatching(BaseEstimator):  # type: ignore[misc]
@@ -49,13 +48,17 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         block: ``"gated"``, or ``"plain"`` as in the paper.
         ridge: λ ≥ 0 of G = FᵀF + λI.
         reduce: Whether to work in the linear hull of the samples where that is a proper subspace
-            (constant or dependent columns, fewer samples than columns). Nothing is lost by it.
+            (constant or dependent columns, fewer samples than columns). Nothing is lost inside the hull; what
+            new points have outside of it is taken for noise.
         max_steps: Optimizer steps.
         max_seconds: Wall-clock budget instead of, or beside, the steps.
         batch_size: Noisy points per step.
         learning_rate: Its peak.
         validation_fraction: Share of the samples held out to watch training and to choose the scale.
         patience: Stop after so many of the ten looks at the held-out samples without improvement.
+        mixed_precision: Whether to multiply matrices in bfloat16 while training.
+        cuda_graph: Whether to replay training steps as a CUDA graph; switch it off for a network or denoiser
+            that cannot be captured.
         device: Where to compute; None takes a GPU if there is one.
         random_state: Seed or generator of NumPy. A seed makes a fit on a CPU reproducible.
         verbose: Whether to draw a progress bar (on a terminal only).
@@ -87,7 +90,7 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         *,
         rank: int | None = None,
         bandwidth: float | None = None,
-        bandwidth_range: tuple[float, float] | None = None,
+        bandwidth_range: Sequence[float] | None = None,
         method: str = "joint",
         denoiser: Callable[[Tensor, Tensor], Tensor] | None = None,
         network: nn.Module | None = None,
@@ -102,6 +105,8 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         learning_rate: float | None = None,
         validation_fraction: float = 0.1,
         patience: int | None = None,
+        mixed_precision: bool = False,
+        cuda_graph: bool = True,
         device: str | torch.device | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = True,
@@ -123,6 +128,8 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         self.learning_rate = learning_rate
         self.validation_fraction = validation_fraction
         self.patience = patience
+        self.mixed_precision = mixed_precision
+        self.cuda_graph = cuda_graph
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -138,7 +145,7 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         if len(points.tensor) < 2:
             raise ValueError(f"X must have at least 2 samples; got {len(points.tensor)} sample (n_samples = 1)")
         settings = FitSettings(**{name: getattr(self, name) for name in FitSettings.__dataclass_fields__})
-        self.device_ = self._choose_device(points)
+        self.device_ = choose_device(self.device, points.tensor)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with tqdm(total=100, desc="fit", unit="%", disable=None if self.verbose else True) as bar:
             fit = fit_field(
@@ -161,15 +168,10 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         message = linear_phase(self.history_)
         if message:
             warnings.warn(message, LinearPhaseWarning, stacklevel=3)
-        profile, hull = self.scale_profile_, self.field_.frame.dim
-        least = 0.0 if profile is None else float(profile.eigenvalues[profile.chosen][-1])
-        if self.rank_ < hull and least > _SATURATED:
-            warnings.warn(
-                f"rank {self.rank_} is too small: at the chosen scale even the last eigenvalue averages {least:.2f}, "
-                f"so dimensions are cut off. Raise rank (up to {hull})",
-                UserWarning,
-                stacklevel=3,
-            )
+        profile = self.scale_profile_
+        message = None if profile is None else rank_cuts_off(profile, self.field_.frame.dim)
+        if message:
+            warnings.warn(message, UserWarning, stacklevel=3)
 
     def metric(self, X: Any, bandwidth: Any = None) -> LowRankMetric:
         """Return the metric G at each point, as a `LowRankMetric` of tensors.
@@ -227,7 +229,8 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         """Score held-out samples; higher is better, zero is a field that has learned nothing.
 
         The mean of `carre.toolkit.predictive_score` over trained scales from ``supported_from_`` up, in nats
-        per sample; the noise in it is the same at every call.
+        per sample; the noise in it is the same at every call. Compare fits with the same
+        ``bandwidth_range`` only.
         """
         points = self._validated(X)
         if not self.is_centered_:
@@ -253,7 +256,12 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
             return torch.cat([function(y, s) for y, s in pairs])
 
     def _sigma(self, points: Points, bandwidth: Any) -> Tensor:
-        return as_bandwidth(self.bandwidth_ if bandwidth is None else bandwidth, points.tensor)
+        sigma = as_bandwidth(self.bandwidth_ if bandwidth is None else bandwidth, points.tensor)
+        low, high = self.bandwidth_range_
+        if bool(((sigma < 0.99 * low) | (sigma > 1.01 * high)).any()):
+            message = f"bandwidth lies outside the range ({low:.3g}, {high:.3g}) that was trained on; the answer is an "
+            warnings.warn(message + "extrapolation. Fit with a wider bandwidth_range", UserWarning, stacklevel=4)
+        return sigma
 
     def _validated(self, X: Any, *, reset: bool = False) -> Points:
         """Check points: tensors here, everything else by scikit-learn, which also knows column names."""
@@ -263,22 +271,10 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
             points = as_points(X, dim=None if reset else self.field_.dim, name="X")
             if reset:
                 self.n_features_in_ = points.tensor.shape[1]
+                self.__dict__.pop("feature_names_in_", None)
             return points
         array = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
         return as_points(array, name="X")
-
-    def _choose_device(self, points: Points) -> torch.device:
-        """Take the device that was asked for, else the samples' GPU, else any GPU, else the CPU."""
-        if self.device is not None:
-            try:
-                return torch.device(self.device)
-            except RuntimeError as error:
-                raise ValueError(
-                    f"device must be a torch device such as 'cpu' or 'cuda'; got {self.device!r}"
-                ) from error
-        if points.tensor.is_cuda:
-            return points.tensor.device
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _draw(bar: tqdm[Any], progress: Progress) -> None:

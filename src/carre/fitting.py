@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from carre.geometry import AffineFrame
 from carre.matching import LogUniform
 from carre.networks import FrozenDenoiser, GatedBlock, PlainBlock, build_model
 from carre.toolkit import ScaleProfile, choose_bandwidth
-from carre.training import History, Objective, Progress, TrainingConfig, train
+from carre.training import History, Objective, Progress, TrainingConfig, TrainingDivergedError, train
 from carre.training.defaults import DataScale
 
 METHODS = ("joint", "two-stage", "uncentered")
@@ -32,7 +33,7 @@ class FitSettings:
 
     rank: int | None = None
     bandwidth: float | None = None
-    bandwidth_range: tuple[float, float] | None = None
+    bandwidth_range: Sequence[float] | None = None
     method: str = "joint"
     denoiser: Callable[[Tensor, Tensor], Tensor] | None = None
     network: nn.Module | None = None
@@ -47,11 +48,14 @@ class FitSettings:
     learning_rate: float | None = None
     validation_fraction: float = 0.1
     patience: int | None = None
+    mixed_precision: bool = False
+    cuda_graph: bool = True
 
     def __post_init__(self) -> None:
         for name in ("rank", "width", "n_blocks", "max_steps", "batch_size"):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, (int, np.integer)) and value >= 1):
+            is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+            if value is not None and not (is_integer and value >= 1):
                 raise ValueError(f"{name} must be a positive integer; got {value!r}")
         if self.method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(METHODS)}; got {self.method!r}")
@@ -67,8 +71,14 @@ class FitSettings:
             raise ValueError(f"validation_fraction must lie in [0, 1); got {self.validation_fraction}")
         if not 0 <= self.ridge < math.inf:
             raise ValueError(f"ridge must be at least 0; got {self.ridge}")
+        if self.network is not None and self.rank is not None:
+            raise ValueError("rank must be None with a network of your own, which has its own")
         if self.bandwidth_range is not None:
-            LogUniform(*self.bandwidth_range)
+            edges = tuple(float(edge) for edge in self.bandwidth_range)
+            if len(edges) != 2:
+                raise ValueError(f"bandwidth_range must be a pair (low, high); got {self.bandwidth_range}")
+            LogUniform(*edges)
+            object.__setattr__(self, "bandwidth_range", edges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,43 +119,73 @@ def fit_field(
         device: Where to train.
         callback: Told of the progress of training.
     """
-    frame = AffineFrame.of(samples, reduce=settings.reduce and settings.network is None)
     order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed)).to(samples.device)
-    encoded = frame.to(samples.device, samples.dtype).encode(samples)[order].to(device, torch.float32)
     n_held_out = int(settings.validation_fraction * len(samples))
-    if n_held_out < _FEWEST_HELD_OUT:
-        held_out, training = encoded, encoded
-    else:
-        held_out, training = encoded[:n_held_out], encoded[n_held_out:]
+    n_held_out = n_held_out if n_held_out >= _FEWEST_HELD_OUT else 0
+    clean = samples[order[: n_held_out or None]]
+    frame = AffineFrame.of(samples[order[n_held_out:]], reduce=settings.reduce and _is_default(settings))
+    local = frame.to(samples.device, samples.dtype)
+    training = local.encode(samples[order[n_held_out:]]).to(device, torch.float32)
+    held_out = local.encode(clean).to(device, torch.float32) if n_held_out else training
 
     scale = DataScale.of(training)
-    low, high = settings.bandwidth_range or tuple(frame.scale * edge for edge in scale.bandwidth_range())
+    low, high = _range(settings, frame, scale)
     model = _model(settings, frame, scale, seed, device)
-    history = train(
-        model,
-        training,
-        held_out,
-        LogUniform(low / frame.scale, high / frame.scale),
-        Objective(settings.ridge, train_mean=settings.method == "joint"),
-        _config(settings, scale, seed, device),
-        callback=callback,
-    )
+    _check_output(model, settings, training[:2], (low / frame.scale, high / frame.scale))
+    try:
+        with _seeded(seed):
+            history = train(
+                model,
+                training,
+                held_out,
+                LogUniform(low / frame.scale, high / frame.scale),
+                Objective(
+                    settings.ridge,
+                    train_mean=settings.method == "joint",
+                    centered=settings.method != "uncentered",
+                ),
+                _config(settings, scale, seed, device),
+                callback=callback,
+            )
+    except TrainingDivergedError as error:
+        error.field = NeuralField(model.cpu(), frame.to("cpu"), ridge=settings.ridge)
+        raise
     history = replace(history, bandwidths=tuple(frame.scale * sigma for sigma in history.bandwidths))
     field = NeuralField(model.cpu(), frame.to("cpu"), ridge=settings.ridge)
     supported_from = frame.scale * scale.supported_from()
     if settings.bandwidth is not None:
         return Fit(field, settings.bandwidth, (low, high), supported_from, None, history)
-    clean = frame.to(device, torch.float32).decode(held_out[:_N_SELECTION])
-    profile = _profile(field, clean, low, high, supported_from, seed, calibrated=settings.method != "uncentered")
+    profile = _profile(
+        field,
+        clean[:_N_SELECTION].to(device),
+        low,
+        high,
+        supported_from,
+        seed,
+        calibrated=settings.method != "uncentered",
+    )
     return Fit(field, float(profile.bandwidth[profile.chosen]), (low, high), supported_from, profile, history)
+
+
+def choose_device(asked: str | torch.device | None, samples: Tensor) -> torch.device:
+    """Take the device that was asked for, else the samples' GPU, else any GPU, else the CPU."""
+    if asked is None:
+        cuda = samples.device if samples.is_cuda else torch.device("cuda")
+        return cuda if torch.cuda.is_available() else torch.device("cpu")
+    try:
+        device = torch.device(asked)
+    except RuntimeError as error:
+        raise ValueError(f"device must be one of torch's, like 'cpu' or 'cuda'; got {asked!r}") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device must be 'cpu' or None: there is no CUDA device here")
+    return device
 
 
 def _model(settings: FitSettings, frame: AffineFrame, scale: DataScale, seed: int, device: torch.device) -> nn.Module:
     """Build the network, or take the user's (a copy: parameters of an estimator are not changed by a fit)."""
     if settings.network is not None:
         return copy.deepcopy(settings.network).to(device, torch.float32)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with _seeded(seed):
         model = build_model(
             frame.dim,
             settings.rank or scale.rank(frame.dim),
@@ -156,20 +196,61 @@ def _model(settings: FitSettings, frame: AffineFrame, scale: DataScale, seed: in
             mean=None if settings.denoiser is None else FrozenDenoiser(settings.denoiser, frame),
             with_mean=settings.method != "uncentered",
         )
-    return model.to(device)
+    return model.to(device, torch.float32)
+
+
+def _is_default(settings: FitSettings) -> bool:
+    """Say whether all networks are ours; a user's network or denoiser is shown all coordinates."""
+    return settings.network is None and settings.denoiser is None
+
+
+def _range(settings: FitSettings, frame: AffineFrame, scale: DataScale) -> tuple[float, float]:
+    """Return the range of σ in the units of the data; a default range is widened to hold a given bandwidth."""
+    if settings.bandwidth_range is not None:
+        return settings.bandwidth_range[0], settings.bandwidth_range[1]
+    low, high = (frame.scale * edge for edge in scale.bandwidth_range())
+    if settings.bandwidth is not None:
+        low, high = min(low, settings.bandwidth / 2), max(high, 2 * settings.bandwidth)
+    return low, high
+
+
+def _check_output(
+    model: nn.Module, settings: FitSettings, points: Float[Tensor, "two dim"], edges: tuple[float, float]
+) -> None:
+    """Try a model once before it is trained: shapes that are wrong could broadcast silently."""
+    n, dim = points.shape
+    with torch.no_grad():
+        mean, factor = copy.deepcopy(model).eval()(points, points.new_full((n,), (edges[0] * edges[1]) ** 0.5))
+    if mean is None and settings.method == "joint":
+        raise ValueError("network must return a mean with method='joint'; got None. Fit with method='uncentered'")
+    if mean is not None and mean.shape != points.shape:
+        raise ValueError(f"network must return a mean of shape (batch, {dim}); got {tuple(mean.shape)} for batch {n}")
+    if factor.ndim != 3 or factor.shape[::2] != (n, dim):
+        raise ValueError(f"network must return a factor of shape (batch, rank, {dim}); got {tuple(factor.shape)}")
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed the global generator of the CPU for a while: initialization, and dropout of a user's network."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
 
 
 def _config(settings: FitSettings, scale: DataScale, seed: int, device: torch.device) -> TrainingConfig:
     """Fill the training configuration."""
     # A wall-clock budget alone should not be cut short by the default number of steps.
+    width = settings.width or scale.width(device)
     unlimited = settings.max_seconds is not None and settings.max_steps is None
     return TrainingConfig(
         max_steps=10**9 if unlimited else settings.max_steps or scale.max_steps(device),
         max_seconds=settings.max_seconds,
         batch_size=settings.batch_size or scale.batch_size(device),
-        learning_rate=settings.learning_rate or scale.learning_rate(settings.width or scale.width(device)),
+        learning_rate=scale.learning_rate(width) if settings.learning_rate is None else settings.learning_rate,
         n_references=scale.n_references(),
         patience=settings.patience,
+        mixed_precision=settings.mixed_precision,
+        cuda_graph=settings.cuda_graph,
         seed=seed,
     )
 

@@ -73,6 +73,22 @@ class TestNeuralField(FieldConformance):
         )
         torch.testing.assert_close(field.denoise(points, 0.7), truth.denoise(points, 0.7), atol=1e-8, rtol=0)
 
+    def test_it_moves_with_its_frame(self, field, points, rng):
+        """The same model in a rotated, shifted and scaled frame is the rotated, shifted and scaled field."""
+        rotation = torch.linalg.qr(torch.randn(4, 4, generator=rng, dtype=torch.float64))[0]
+        shift = torch.randn(4, generator=rng, dtype=torch.float64)
+        frame = AffineFrame(3 * rotation @ field.frame.center + shift, 3 * field.frame.scale, rotation)
+        moved, image = NeuralField(field.model, frame), 3 * points @ rotation.mT + shift
+        expected = rotation @ field.metric(points, 0.4).dense() @ rotation.mT
+        torch.testing.assert_close(moved.metric(image, 1.2).dense(), expected, atol=1e-8, rtol=0)
+        mean = 3 * field.denoise(points, 0.4) @ rotation.mT + shift
+        torch.testing.assert_close(moved.denoise(image, 1.2), mean, atol=1e-8, rtol=0)
+
+    def test_the_callers_module_is_not_frozen(self, samples):
+        model = build_model(4, 3, width=8, n_blocks=1, spread=1.0)
+        NeuralField(model, AffineFrame.of(samples))
+        assert all(parameter.requires_grad for parameter in model.parameters())
+
     def test_the_predicted_metric_contains_the_ridge(self, field, points):
         ridged = NeuralField(field.model, field.frame, ridge=0.3)
         expected = field.metric(points, 0.4).dense() + 0.3 * torch.eye(4, dtype=torch.float64)

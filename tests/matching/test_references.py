@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 import torch
 
 from carre.manifolds import FiniteSet
@@ -54,9 +55,18 @@ def test_far_from_all_others_the_target_is_the_plain_one(rng):
     torch.testing.assert_close(batch.displacement, own[:, None].expand(2, 3, 2))
 
 
-def test_posterior_weights_are_accurate_in_float32_far_from_the_origin():
-    """The Gram trick in float32 would lose d² = 0.007 at an offset of 100 (THEORY, pitfall 6.3)."""
-    data = 100.0 + torch.tensor([[0.0, 0.0], [0.05, 0.0]])
-    point, sigma = data[:1] + 0.01, torch.tensor([0.05])
-    expected = torch.softmax(-(data - point).double().square().sum(1) / (2 * 0.05**2), 0)
-    torch.testing.assert_close(source_posterior(point, data, sigma)[0].double(), expected, atol=1e-4, rtol=0)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_posterior_weights_are_accurate_in_float32_far_from_the_origin_and_at_small_bandwidths(device, rng):
+    """Squares of points cancel at an offset of 100; TF32 would lose the exponents at σ = 0.01."""
+    angle = torch.rand(500, generator=rng) * 6.28
+    data = 100.0 + torch.stack([angle.cos(), angle.sin()], 1)
+    for sigma in (0.01, 0.1):
+        points = data[:20] + sigma * torch.randn(20, 2, generator=rng)
+        squares = (data.double()[None] - points.double()[:, None]).square().sum(2)
+        expected = torch.softmax(-squares / (2 * sigma**2), 1)
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high")
+        weights = source_posterior(points.to(device), data.to(device), torch.full((20,), sigma, device=device))
+        torch.set_float32_matmul_precision(before)
+        # The data themselves are rounded to 7.6e-6 at this offset, which moves exponents by about 7.6e-6·3/σ.
+        torch.testing.assert_close(weights.cpu().double(), expected, atol=0.01, rtol=0)

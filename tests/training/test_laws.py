@@ -83,8 +83,8 @@ def test_each_way_to_train_has_its_own_minimizer_on_gaussian_data(method):
         mean=Wiener() if method == "two-stage" else None,
         with_mean=method != "uncentered",
     )
-    objective = Objective(train_mean=method == "joint")
-    config = TrainingConfig(max_steps=200, batch_size=256, n_references=512, learning_rate=5e-3)
+    objective = Objective(train_mean=method == "joint", centered=method != "uncentered")
+    config = TrainingConfig(max_steps=300, batch_size=512, n_references=512, learning_rate=5e-3)
     history = train(model, samples, samples[:200], LogUniform(0.3, 0.8), objective, config)
     with torch.no_grad():
         _, factor = model(torch.zeros(1, 3), torch.tensor([0.5]))

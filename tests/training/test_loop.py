@@ -10,6 +10,7 @@ from carre.matching import LogUniform
 from carre.networks import build_model
 from carre.training import Objective, TrainingConfig, TrainingDivergedError, train
 from carre.training.monitor import HeldOut
+from carre.training.stepper import Stepper
 
 RANGE = LogUniform(0.1, 1.0)
 
@@ -54,13 +55,60 @@ def test_budgets_end_training_by_steps_or_by_seconds():
     assert 0.5 <= by_seconds.seconds < 5
 
 
-def test_the_model_ends_with_averaged_weights():
-    """The average differs from the last iterate, and is what is evaluated."""
+def stepper(**settings):
+    config = TrainingConfig(**{"max_steps": 30, "batch_size": 32, **settings})
+    return Stepper(small_model(), circle(), RANGE, Objective(), config, torch.Generator().manual_seed(0))
+
+
+def test_the_average_is_the_exponential_one_with_a_short_beginning():
+    """By hand: decay (1 + t)/(10 + t) at step t, up to the configured one."""
+    training = stepper(averaging=0.2)
+    weight, average = next(training.model.parameters()), next(training.averaged.parameters())
+    expected = weight.detach().clone()
+    for step in range(4):
+        training.step(1e-2)
+        decay = min(0.2, (1 + step) / (10 + step))
+        expected = decay * expected + (1 - decay) * weight.detach()
+        torch.testing.assert_close(average, expected)
+    assert not torch.allclose(average, weight)
+
+
+def test_the_model_ends_with_the_weights_that_were_evaluated():
     model, history = run(max_steps=40)
     samples = circle()
     monitor = HeldOut(samples[:50], samples, RANGE, generator=torch.Generator().manual_seed(0))
     again = monitor.evaluate(model, Objective(), step=40, seconds=0.0)
     assert again.loss == pytest.approx(history.evaluations[-1].loss, rel=1e-5)
+
+
+def test_mixed_precision_leaves_noise_targets_and_losses_in_full_precision(monkeypatch):
+    """Only the network itself may see bfloat16: σ below 4e-3 of the data would drown in it (THEORY, pitfall 1)."""
+    seen = {}
+
+    def spy(self, mean, factor, batch, losses=Objective.losses):
+        result = losses(self, mean, factor, batch)
+        seen.update(target=batch.mean_target.dtype, displacement=batch.displacement.dtype, loss=result[1].dtype)
+        return result
+
+    monkeypatch.setattr(Objective, "losses", spy)
+    training = stepper(mixed_precision=True)
+    hidden = []
+    training.model.factor.trunk.head.register_forward_hook(lambda module, given, result: hidden.append(result.dtype))
+    training.step(1e-3)
+    assert hidden == [torch.bfloat16]
+    assert seen["target"] == seen["displacement"] == seen["loss"] == torch.float32
+
+
+def test_a_parameter_shared_by_two_parts_is_stepped_once():
+    model = small_model()
+    model.factor.trunk.embedding = model.mean.trunk.embedding
+    training = Stepper(model, circle(), RANGE, Objective(), TrainingConfig(), torch.Generator().manual_seed(0))
+    assert len(training.parameters) == len(list(model.parameters()))
+
+
+def test_an_empty_held_out_set_is_named():
+    with pytest.raises(ValueError, match="held_out must not be empty"):
+        train(small_model(), circle(), circle()[:0], RANGE, Objective(), TrainingConfig(max_steps=1))
 
 
 def test_patience_stops_early_and_keeps_the_best_weights():

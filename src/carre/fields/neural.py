@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from carre.fields.protocol import Bandwidth
 from carre.geometry import AffineFrame, LowRankMetric
+from carre.networks import MetricModel
 from carre.validation import as_bandwidth, as_points
 
 _CHUNK = 16_384
@@ -23,13 +24,13 @@ class NeuralField:
     and metrics out. It is evaluated in the dtype and on the device of the points.
 
     Args:
-        model: ``model(y, σ) → (mean, factor)`` in the coordinates of the frame; mean may be None.
+        model: ``model(y, σ) → (mean, factor)`` in the coordinates of the frame; mean may be None. It is copied.
         frame: The frame.
         ridge: λ of G = FᵀF + λI.
     """
 
     def __init__(self, model: nn.Module, frame: AffineFrame, *, ridge: float = 0.0) -> None:
-        self.model = model.eval().requires_grad_(False)
+        self.model = copy.deepcopy(model).eval().requires_grad_(False)
         self.frame, self.ridge = frame, ridge
         self._copies: dict[tuple[torch.device, torch.dtype], tuple[nn.Module, AffineFrame]] = {}
 
@@ -67,9 +68,15 @@ class NeuralField:
 
 def _outside(model: nn.Module, frame: AffineFrame, points: Tensor, sigma: Tensor, want: str) -> Tensor:
     """Evaluate one chunk in the frame and carry the result out."""
-    mean, factor = model(frame.encode(points), sigma / frame.scale)
+    inside, scaled = frame.encode(points), sigma / frame.scale
     if want == "factor":
+        # The default model has two networks side by side: ask only the one that is needed.
+        factor = model.factor(inside, scaled) if isinstance(model, MetricModel) else model(inside, scaled)[1]
         return frame.lift(LowRankMetric(factor)).factor
+    if isinstance(model, MetricModel):
+        mean = None if model.mean is None else model.mean(inside, scaled)
+    else:
+        mean = model(inside, scaled)[0]
     if mean is None:
         raise ValueError("this field was trained uncentered and has no denoiser; fit with method='joint'")
     return frame.decode(mean)

@@ -59,6 +59,8 @@ class LowRankMetric:
 
     def __getitem__(self, index: Any) -> LowRankMetric:
         """Select points; the factor's own two axes stay."""
+        if isinstance(index, tuple) and sum(part is not None for part in index) > self.factor.ndim - 2:
+            raise IndexError(f"index must select points, of which there are {self.factor.ndim - 2} axes; got {index}")
         return LowRankMetric(self.factor[index], self.ridge)
 
     def to(self, *args: Any, **kwargs: Any) -> LowRankMetric:

@@ -35,10 +35,13 @@ def perturb_among(
     weights = source_posterior(points, references, bandwidth)
     # Inverse transform sampling: it can be captured in a CUDA graph, unlike torch.multinomial.
     cumulative = weights.cumsum(1)
-    levels = torch.rand((len(points), n_draws), generator=generator, device=points.device, dtype=points.dtype)
+    levels = 1 - torch.rand((len(points), n_draws), generator=generator, device=points.device, dtype=points.dtype)
     drawn = torch.searchsorted(cumulative, levels * cumulative[:, -1:]).clamp(max=len(references) - 1)
     displacement = (references[drawn] - points[:, None, :]) / bandwidth[:, None, None]
-    return Perturbation(points, bandwidth, displacement, weights @ references)
+    # In full precision also where products of float32 are rounded to TF32 (see below).
+    wide = _product_dtype(points)
+    mean_target = (weights.to(wide) @ references.to(wide)).to(points.dtype)
+    return Perturbation(points, bandwidth, displacement, mean_target)
 
 
 def source_posterior(
@@ -47,9 +50,14 @@ def source_posterior(
     """Compute P(X = x_j | Y = y) for a uniform prior on the references."""
     # −|x − y|²/2σ² up to a constant in x, as one product [y/σ², 1/σ²]·[x, −|x|²/2]. Centered first: far from the
     # origin the squares would cancel to nothing in float32.
-    center = references.mean(0)
-    x, y = references - center, points - center
-    precision = bandwidth.square().reciprocal()[:, None]
+    wide, center = _product_dtype(points), references.mean(0)
+    x, y = (references - center).to(wide), (points - center).to(wide)
+    precision = bandwidth.to(wide).square().reciprocal()[:, None]
     left = torch.cat([y * precision, precision], 1)
     right = torch.cat([x, -0.5 * x.square().sum(1, keepdim=True)], 1)
-    return torch.softmax(left @ right.mT, 1)
+    return torch.softmax(left @ right.mT, 1).to(points.dtype)
+
+
+def _product_dtype(points: Tensor) -> torch.dtype:
+    """Return float64 on a GPU: TF32, which training uses there, keeps 10 bits where the exponents need 20."""
+    return torch.float64 if points.is_cuda else points.dtype

@@ -69,28 +69,47 @@ class FactorNetwork(nn.Module):
 
 
 class FrozenDenoiser(nn.Module):
-    """A user's denoiser ``(y, σ) ↦ E[X | Y=y]``, in the units of the data, seen from the frame."""
+    """A user's denoiser ``(y, σ) ↦ E[X | Y=y]``, in the units of the data, seen from the frame.
+
+    A module is copied, frozen, and evaluated in the dtype of the points; any other callable is given
+    float32, the dtype of training.
+    """
+
+    center: Tensor
+    basis: Tensor | None
 
     def __init__(self, denoiser: Callable[[Tensor, Tensor], Tensor], frame: AffineFrame) -> None:
         super().__init__()
-        # A copy: neither its weights nor its device may change under the user's hands.
-        if isinstance(denoiser, nn.Module):
-            denoiser = copy.deepcopy(denoiser).eval().requires_grad_(False)
-        self.denoiser, self.frame = denoiser, frame
+        self.is_module = isinstance(denoiser, nn.Module)
+        self.denoiser = copy.deepcopy(denoiser).requires_grad_(False) if isinstance(denoiser, nn.Module) else denoiser
+        self.scale = frame.scale
+        # Buffers travel with the model: inside a CUDA graph nothing may be copied from the host.
+        self.register_buffer("center", frame.center)
+        self.register_buffer("basis", frame.basis)
+        self.train(False)
+
+    def train(self, mode: bool = True) -> FrozenDenoiser:
+        """Switch the mode of this wrapper only: the denoiser stays in evaluation mode."""
+        super().train(mode)
+        if isinstance(self.denoiser, nn.Module):
+            self.denoiser.eval()
+        return self
 
     def forward(
         self, points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]
     ) -> Float[Tensor, "batch dim"]:
-        """Estimate E[X | Y=y] without gradients."""
-        frame = self.frame.to(points.device, points.dtype)
-        with torch.no_grad():
-            mean = self.denoiser(frame.decode(points), bandwidth * frame.scale)
-        if mean.shape != (len(points), len(frame.center)):
-            raise ValueError(
-                f"denoiser must return one point per input, of shape {(len(points), len(frame.center))}; "
-                f"got {tuple(mean.shape)}"
-            )
-        return frame.encode(mean.to(points.dtype))
+        """Estimate E[X | Y=y]; differentiable in the points when they ask for it."""
+        dtype = points.dtype if self.is_module else torch.float32
+        frame = AffineFrame(self.center, self.scale, self.basis).to(points.dtype)
+        off = torch.autocast(points.device.type, enabled=False)
+        with off, torch.set_grad_enabled(torch.is_grad_enabled() and points.requires_grad):
+            mean = self.denoiser(frame.decode(points).to(dtype), (bandwidth * self.scale).to(dtype))
+            if mean.shape != (len(points), len(self.center)):
+                raise ValueError(
+                    f"denoiser must return one point per input, of shape {(len(points), len(self.center))}; "
+                    f"got {tuple(mean.shape)}"
+                )
+            return frame.encode(mean.to(points.dtype))
 
 
 class MetricModel(nn.Module):

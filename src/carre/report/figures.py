@@ -20,7 +20,7 @@ def plot_scale_profile(profile: ScaleProfile, *, axes: Sequence[Axes] | None = N
     """Plot what the geometry looks like at every scale σ, and which scale was chosen.
 
     Above, the mean eigenvalues of the metric, leading one first: near 1 along the data, near 0 across
-    them. Below, the two errors from which the scale was chosen.
+    them. Below, what the scale was chosen from.
 
     Args:
         profile: ``scale_profile_`` of a fitted `carre.MetricMatching`.
@@ -32,7 +32,7 @@ def plot_scale_profile(profile: ScaleProfile, *, axes: Sequence[Axes] | None = N
     for k, (values, shade) in enumerate(zip(profile.eigenvalues.T, shades, strict=True), start=1):
         top.plot(sigma, values, "o-", color=shade, linewidth=1.5, markersize=3.5)
         if k in (1, len(shades)):
-            _label_start(top, float(sigma[0]), float(values[0]), f"{k}{'st' if k == 1 else 'th'} ", shade)
+            _label_start(top, float(sigma[0]), float(values[0]), f"λ{k} ", shade)
     top.axhline(0.5, color=GRAY, linestyle="--", linewidth=1)
     top.text(sigma[-1], 0.51, "above 0.5: a dimension", ha="right", va="bottom", color=GRAY, fontsize=9)
     top.set(ylabel="mean eigenvalue of the metric", ylim=(0, 1.12 * float(profile.eigenvalues.max())))
@@ -117,7 +117,8 @@ def plot_training(history: History, *, axes: Sequence[Axes] | None = None) -> Fi
         color=GRAY,
         fontsize=9,
     )
-    below.plot(sigma, history.kernel_gain, "s--", color=ORANGE, label="kernel on the training samples")
+    if history.kernel_gain:
+        below.plot(sigma, history.kernel_gain, "s--", color=ORANGE, label="kernel on the training samples")
     if len(history.gain):
         below.plot(sigma, history.gain, "o-", color=BLUE, label="this network")
     mark_scales(below, sigma)

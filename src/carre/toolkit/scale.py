@@ -91,6 +91,18 @@ def choose_bandwidth(
     return ScaleProfile(grid, eigenvalues, idempotency, gap, errors, chosen, reason)
 
 
+def rank_cuts_off(profile: ScaleProfile, hull: int) -> str | None:
+    """Say that the rank is too small at the chosen scale, if it is: its last eigenvalue should be near 0."""
+    rank = profile.eigenvalues.shape[1]
+    least = float(profile.eigenvalues[profile.chosen][-1])
+    if rank >= hull or least <= 0.5:
+        return None
+    return (
+        f"rank {rank} is too small: at the chosen scale even the last eigenvalue averages {least:.2f}, so dimensions "
+        f"are cut off. Raise rank (up to {hull})"
+    )
+
+
 def _statistics(
     field: MetricField,
     samples: Float[Tensor, "n dim"],

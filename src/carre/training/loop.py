@@ -76,6 +76,8 @@ def _train(
     config: TrainingConfig,
     callback: Callable[[Progress], None] | None,
 ) -> History:
+    if len(held_out) == 0:
+        raise ValueError("held_out must not be empty; pass the training samples themselves where there are too few")
     start = time.perf_counter()
     generator = torch.Generator(samples.device).manual_seed(config.seed)
     monitor = HeldOut(held_out, samples, bandwidths, generator=generator)
@@ -101,12 +103,13 @@ def _train(
 
         # Looks at the held-out samples are spaced evenly over the budget, with one at its end.
         if is_look:
-            looks = int(fraction * config.evaluations)
+            looks = int(fraction * config.evaluations + 1e-9)
             evaluation = monitor.evaluate(stepper.average(), objective, step=history.steps, seconds=seconds)
             history.evaluations.append(evaluation)
             stale = 0 if evaluation.loss < best[0] else stale + 1
             if stale == 0:
                 best = (evaluation.loss, copy.deepcopy(stepper.averaged.state_dict()) if config.patience else {})
+                history.kept = len(history.evaluations) - 1 if config.patience else -1
             if config.patience is not None and stale >= config.patience:
                 history.stop_reason = "held-out loss stopped improving"
         if fraction >= 1.0 and not history.stop_reason:

@@ -25,6 +25,7 @@ class TrainingDivergedError(RuntimeError):
     Attributes:
         step: The step at which it happened.
         model: The model, with its last good weights.
+        field: The `NeuralField` of that model, when it was raised by a fit.
     """
 
     def __init__(self, step: int, learning_rate: float, model: nn.Module) -> None:
@@ -34,6 +35,7 @@ class TrainingDivergedError(RuntimeError):
             "samples for extreme values"
         )
         self.step, self.model = step, model
+        self.field: object | None = None
 
 
 class LinearPhaseWarning(UserWarning):
@@ -77,11 +79,13 @@ class History:
     Attributes:
         bandwidths: The monitored σ, in the units of the samples that were trained on (in ``history_`` of the
             estimator: of the data).
-        kernel_gain: The gain of the plain kernel denoiser at those σ: what the samples alone can show.
+        kernel_gain: The gain of the plain kernel denoiser at those σ: what the samples alone can show. Empty when
+            nothing was held out.
         evaluations: The looks at the held-out samples, in order.
         stop_reason: Why training ended.
         seconds: Wall-clock time of training.
         steps: Optimizer steps taken.
+        kept: Index of the evaluation whose weights were kept: the last one, or the best one with patience.
     """
 
     bandwidths: tuple[float, ...] = ()
@@ -90,11 +94,12 @@ class History:
     stop_reason: str = ""
     seconds: float = 0.0
     steps: int = 0
+    kept: int = -1
 
     @property
     def gain(self) -> np.ndarray:
-        """The gain over the linear denoiser at the end of training, one value per monitored σ."""
-        return np.array(self.evaluations[-1].gain) if self.evaluations else np.array([])
+        """The gain over the linear denoiser with the weights that were kept, one value per monitored σ."""
+        return np.array(self.evaluations[self.kept].gain) if self.evaluations else np.array([])
 
 
 def linear_phase(history: History) -> str | None:
@@ -155,6 +160,9 @@ class HeldOut:
         ]
         linear = LinearDenoiser(training_samples)
         self.linear_errors = [_error(pair, linear(pair.points, pair.bandwidth)) for pair in self.pairs]
+        self.kernel_gain: tuple[float, ...] = ()
+        if samples is training_samples:
+            return  # Each sample would be its own neighbor: that says nothing about curvature.
         kernel = training_samples[:_KERNEL_SAMPLES]
         means = [source_posterior(pair.points, kernel, pair.bandwidth) @ kernel for pair in self.pairs]
         errors = zip(self.linear_errors, self.pairs, means, strict=True)

@@ -22,10 +22,12 @@ class Objective:
     Attributes:
         ridge: λ, which the predicted metric contains.
         train_mean: Whether the denoising loss is part of the objective.
+        centered: Whether displacements are measured from the mean; otherwise a mean is ignored.
     """
 
     ridge: float = 0.0
     train_mean: bool = True
+    centered: bool = True
 
     def __call__(
         self, model: nn.Module, batch: Perturbation
@@ -38,11 +40,11 @@ class Objective:
         self, mean: Float[Tensor, "batch dim"] | None, factor: Float[Tensor, "batch rank dim"], batch: Perturbation
     ) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
         """Return the two losses for given outputs of a model."""
-        metric = LowRankMetric(factor.float(), self.ridge)
+        metric = LowRankMetric(factor.to(batch.points.dtype), self.ridge)
         variance = batch.bandwidth.square()
         mean_loss = torch.zeros_like(batch.bandwidth)
-        if mean is not None:
-            mean = mean.float()
+        if mean is not None and self.centered:
+            mean = mean.to(batch.points.dtype)
             if self.train_mean:
                 edm_weight = (1 + variance) / (variance * batch.points.shape[1])
                 mean_loss = edm_weight * denoising_loss(mean, batch.mean_target)

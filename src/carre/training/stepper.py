@@ -105,8 +105,10 @@ class Stepper:
 
     def _run(self) -> None:
         """Compute the losses of a batch, step, and average."""
+        batch = self.batch()
         with torch.autocast(self.samples.device.type, torch.bfloat16, enabled=self.config.mixed_precision):
-            mean_loss, metric_loss = self.objective(self.model, self.batch())
+            mean, factor = self.model(batch.points, batch.bandwidth)
+        mean_loss, metric_loss = self.objective.losses(mean, factor, batch)
         loss = (mean_loss + metric_loss).mean()
         self.optimizer.zero_grad(set_to_none=not self.on_gpu)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -139,6 +141,11 @@ class Stepper:
 
 def _parameter_groups(model: nn.Module) -> list[list[nn.Parameter]]:
     """Split the trainable parameters by child module: each child's gradient is clipped by itself."""
-    groups = [[p for p in child.parameters() if p.requires_grad] for child in model.children()]
-    own = [p for p in model.parameters(recurse=False) if p.requires_grad]
-    return [group for group in [*groups, own] if group]
+    groups, seen = [], set()
+    for part in [*model.children(), model]:
+        group = [p for p in part.parameters() if p.requires_grad and id(p) not in seen]
+        seen |= {id(p) for p in group}
+        groups.append(group)
+    if not seen:
+        raise ValueError("model must have trainable parameters; call model.requires_grad_(True) first")
+    return [group for group in groups if group]
