@@ -39,7 +39,9 @@ class Interval(Manifold):
         return (points - points.clamp(self.low, self.high)).abs().squeeze(-1)
 
     def _posterior(self, points: Tensor, bandwidth: Tensor) -> Posterior:
-        y = points.squeeze(-1)
+        # In float64 throughout: far outside, the variance is a small difference of large terms.
+        dtype, bandwidth = points.dtype, bandwidth.double()
+        y = points.squeeze(-1).double()
         left, right = (self.low - y) / bandwidth, (self.high - y) / bandwidth
         # Reflect points below the center, so that both ends are measured by accurate lower tails.
         below = left + right > 0
@@ -49,10 +51,11 @@ class Interval(Manifold):
         density_left, density_right = _density(left, log_mass), _density(right, log_mass)
         shift = density_left - density_right
         variance = 1 + left * density_left - right * density_right - shift.square()
-        positive = variance.clamp_min(torch.finfo(points.dtype).eps)
+        positive = variance.clamp_min(torch.finfo(y.dtype).eps)
         mean = y + bandwidth * torch.where(below, -shift, shift)
         log_evidence = log_mass - math.log(self.high - self.low)
-        return Posterior(log_evidence, mean.unsqueeze(-1), LowRankMetric(positive.sqrt()[:, None, None]))
+        metric = LowRankMetric(positive.sqrt()[:, None, None].to(dtype))
+        return Posterior(log_evidence.to(dtype), mean.unsqueeze(-1).to(dtype), metric)
 
 
 def _density(ends: Tensor, log_mass: Tensor) -> Tensor:
