@@ -59,5 +59,5 @@ def source_posterior(
 
 
 def _product_dtype(points: Tensor) -> torch.dtype:
-    """Return float64 on a GPU: TF32, which training uses there, keeps 10 bits where the exponents need 20."""
+    """Return float64 on a GPU: TF32, if it is switched on, keeps 10 bits where the exponents need 20."""
     return torch.float64 if points.is_cuda else points.dtype

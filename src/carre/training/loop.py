@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -63,19 +62,6 @@ def train(
     Raises:
         TrainingDivergedError: A loss or gradient was not finite. The model keeps its last good weights.
     """
-    with _fast_products(samples.device):
-        return _train(model, samples, held_out, bandwidths, objective, config, callback)
-
-
-def _train(
-    model: nn.Module,
-    samples: Float[Tensor, "n dim"],
-    held_out: Float[Tensor, "m dim"],
-    bandwidths: BandwidthDistribution,
-    objective: Objective,
-    config: TrainingConfig,
-    callback: Callable[[Progress], None] | None,
-) -> History:
     if len(held_out) == 0:
         raise ValueError("held_out must not be empty; pass the training samples themselves where there are too few")
     start = time.perf_counter()
@@ -133,15 +119,3 @@ def _learning_rate(config: TrainingConfig, step: int, fraction: float) -> float:
     """Warm up linearly, then follow a cosine to zero."""
     warmup = min(config.warmup, max(config.max_steps // 10, 1))
     return config.learning_rate * min((step + 1) / warmup, 1.0) * 0.5 * (1 + math.cos(math.pi * fraction))
-
-
-@contextmanager
-def _fast_products(device: torch.device) -> Iterator[None]:
-    """Let a GPU round the inputs of float32 products to TF32 while training; restore the caller's choice."""
-    before = torch.get_float32_matmul_precision()
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float
@@ -106,12 +108,13 @@ class Stepper:
     def _run(self) -> None:
         """Compute the losses of a batch, step, and average."""
         batch = self.batch()
-        with torch.autocast(self.samples.device.type, torch.bfloat16, enabled=self.config.mixed_precision):
-            mean, factor = self.model(batch.points, batch.bandwidth)
-        mean_loss, metric_loss = self.objective.losses(mean, factor, batch)
-        loss = (mean_loss + metric_loss).mean()
-        self.optimizer.zero_grad(set_to_none=not self.on_gpu)
-        loss.backward()  # type: ignore[no-untyped-call]
+        with _fast_products(self.samples.device):
+            with torch.autocast(self.samples.device.type, torch.bfloat16, enabled=self.config.mixed_precision):
+                mean, factor = self.model(batch.points, batch.bandwidth)
+            mean_loss, metric_loss = self.objective.losses(mean, factor, batch)
+            loss = (mean_loss + metric_loss).mean()
+            self.optimizer.zero_grad(set_to_none=not self.on_gpu)
+            loss.backward()  # type: ignore[no-untyped-call]
         norms = [nn.utils.clip_grad_norm_(group, self.config.clip_norm) for group in self.groups]
         finite = torch.isfinite(loss.detach() + sum(norms))
         self.is_bad.copy_((~finite).float())
@@ -149,3 +152,15 @@ def _parameter_groups(model: nn.Module) -> list[list[nn.Parameter]]:
     if not seen:
         raise ValueError("model must have trainable parameters; call model.requires_grad_(True) first")
     return [group for group in groups if group]
+
+
+@contextmanager
+def _fast_products(device: torch.device) -> Iterator[None]:
+    """Let a GPU round the inputs of float32 products to TF32 while stepping; restore the caller's choice."""
+    before = torch.get_float32_matmul_precision()
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
