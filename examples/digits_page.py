@@ -20,7 +20,7 @@ def facts(results: dict[str, Any]) -> list[Fact]:
         Fact(
             "Noise removed",
             f"{removed['Carré']:.0%}",
-            f"best linear denoiser {removed['linear']:.0%}, kernel {removed['kernel']:.0%}",
+            f"at σ = {removed['bandwidth']:.2f}; linear {removed['linear']:.0%}, kernel {removed['kernel']:.0%}",
         ),
         Fact("Scale σ", f"{results['bandwidth']:.2f}", f"chosen from {low:.2f} to {high:.1f}; pixels run from 0 to 16"),
         Fact("Eigenvalues", f"{smallest:.2f} to {largest:.2f}", "of the metric: near 1 along the data, near 0 across"),

@@ -146,8 +146,10 @@ def test_bad_queries_are_named(fitted):
         fitted.metric(QUERIES, bandwidth=-1.0)
     with pytest.raises(ValueError, match="bandwidth must be a number or have shape"):
         fitted.metric(QUERIES, bandwidth=np.ones(3))
-    with pytest.raises(ValueError, match="dim must lie between 1 and"):
+    with pytest.raises(ValueError, match=r"dim must lie between 1 and 3 .*got 7$"):
         fitted.tangent_basis(QUERIES, dim=7)
+    with pytest.raises(ValueError, match="bandwidth must be a number"):
+        fitted.dimension(QUERIES, bandwidth="a")
 
 
 def test_uncentered_geometry_says_what_it_cannot_do():
@@ -180,6 +182,20 @@ def test_stopping_in_the_linear_phase_warns_and_flat_data_do_not():
         warnings.simplefilter("error", LinearPhaseWarning)
         MetricMatching(**{**TINY, "max_steps": 100}).fit(rng.normal(size=(1000, 3)))
         MetricMatching(**{**TINY, "max_steps": 100}).fit(rng.normal(size=(60, 3)))
+
+
+def test_a_fit_that_fails_leaves_the_earlier_one_as_it_was():
+    geometry = MetricMatching(**TINY).fit(circle(60))
+    before = geometry.denoise(circle(5))
+    with pytest.raises(ValueError, match="same point"):
+        geometry.fit(np.ones((30, 7)))
+    np.testing.assert_array_equal(geometry.denoise(circle(5)), before)
+    assert geometry.n_features_in_ == 3
+
+
+def test_few_samples_warn():
+    with pytest.warns(UserWarning, match="only 8 samples"):
+        MetricMatching(**TINY).fit(circle(8))
 
 
 def test_queries_outside_the_trained_range_warn(fitted):

@@ -10,7 +10,7 @@ import torch
 from carre import MetricMatching
 from tests.samples import TINY, circle
 
-pytestmark = pytest.mark.filterwarnings("ignore::carre.LinearPhaseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
 @pytest.mark.parametrize(

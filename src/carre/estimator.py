@@ -22,6 +22,7 @@ from carre.validation import Points, as_bandwidth, as_points
 
 _CHUNK = 16_384
 _SCORED_SCALES = 6
+_FEW_SAMPLES = 20
 
 
 class MetricMatching(BaseEstimator):  # type: ignore[misc]
@@ -141,6 +142,15 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
             X: Samples, shape (n, D): an array, a tensor, or anything like one.
             y: Ignored.
         """
+        before = dict(self.__dict__)
+        try:
+            return self._fit(X)
+        except BaseException:
+            # A fit that fails or is interrupted leaves the estimator as it was, with the earlier fit if there was one.
+            self.__dict__ = before
+            raise
+
+    def _fit(self, X: Any) -> MetricMatching:
         points = self._validated(X, reset=True)
         if len(points.tensor) < 2:
             raise ValueError(f"X must have at least 2 samples; got {len(points.tensor)} sample (n_samples = 1)")
@@ -160,18 +170,20 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         self.supported_from_ = fit.supported_from
         self.is_centered_ = settings.method != "uncentered"
         self.rank_ = self.field_.metric(points.tensor[:1].detach(), self.bandwidth_).rank
-        self._warn()
+        self._warn(len(points.tensor))
         return self
 
-    def _warn(self) -> None:
-        """Warn of a fit that is not to be trusted: too little training, or too small a rank."""
-        message = linear_phase(self.history_)
-        if message:
-            warnings.warn(message, LinearPhaseWarning, stacklevel=3)
-        profile = self.scale_profile_
-        message = None if profile is None else rank_cuts_off(profile, self.field_.frame.dim)
-        if message:
-            warnings.warn(message, UserWarning, stacklevel=3)
+    def _warn(self, n_samples: int) -> None:
+        """Warn of a fit that is not to be trusted: few samples, too little training, or too small a rank."""
+        few = f"X has only {n_samples} samples: too few to tell a geometry from chance. Collect more"
+        profile, hull = self.scale_profile_, self.field_.frame.dim
+        for message, category in (
+            (few if n_samples < _FEW_SAMPLES else None, UserWarning),
+            (linear_phase(self.history_), LinearPhaseWarning),
+            (None if profile is None else rank_cuts_off(profile, hull), UserWarning),
+        ):
+            if message:
+                warnings.warn(message, category, stacklevel=4)
 
     def metric(self, X: Any, bandwidth: Any = None) -> LowRankMetric:
         """Return the metric G at each point, as a `LowRankMetric` of tensors.
@@ -216,7 +228,7 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         )
 
     def eigenvalues(self, X: Any, bandwidth: Any = None) -> Any:
-        """Return the leading eigenvalues of G at each point, descending, shape (n, rank)."""
+        """Return the leading eigenvalues of G at each point, descending, shape (n, min(rank, D))."""
         points = self._validated(X)
         return points.restore(self._compute(points, bandwidth, lambda y, s: self.field_.metric(y, s).eigenvalues()))
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from numbers import Real
 
 import numpy as np
 import torch
@@ -65,8 +66,8 @@ class FitSettings:
             raise ValueError("denoiser must be given with method='two-stage', and only then")
         if self.network is not None and self.method == "two-stage":
             raise ValueError("network must be None with method='two-stage', which builds its own around the denoiser")
-        if self.bandwidth is not None and not 0 < self.bandwidth < math.inf:
-            raise ValueError(f"bandwidth must be positive (it is a standard deviation); got {self.bandwidth}")
+        if self.bandwidth is not None and not (isinstance(self.bandwidth, Real) and 0 < self.bandwidth < math.inf):
+            raise ValueError(f"bandwidth must be positive (it is a standard deviation); got {self.bandwidth!r}")
         if not 0 <= self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must lie in [0, 1); got {self.validation_fraction}")
         if not 0 <= self.ridge < math.inf:
@@ -74,9 +75,9 @@ class FitSettings:
         if self.network is not None and self.rank is not None:
             raise ValueError("rank must be None with a network of your own, which has its own")
         if self.bandwidth_range is not None:
-            edges = tuple(float(edge) for edge in self.bandwidth_range)
-            if len(edges) != 2:
-                raise ValueError(f"bandwidth_range must be a pair (low, high); got {self.bandwidth_range}")
+            edges = tuple(np.asarray(self.bandwidth_range).ravel().tolist())
+            if len(edges) != 2 or not all(isinstance(edge, Real) for edge in edges):
+                raise ValueError(f"bandwidth_range must be a pair (low, high); got {self.bandwidth_range!r}")
             LogUniform(*edges)
             object.__setattr__(self, "bandwidth_range", edges)
 

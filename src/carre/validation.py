@@ -68,7 +68,10 @@ def _from_array(points: Any, name: str) -> Tensor:
 
 def as_bandwidth(bandwidth: Any, points: Float[Tensor, "n dim"]) -> Float[Tensor, " n"]:
     """Broadcast a bandwidth to one positive σ per point, on the device and in the dtype of the points."""
-    sigma = torch.as_tensor(bandwidth, dtype=points.dtype, device=points.device)
+    try:
+        sigma = torch.as_tensor(bandwidth, dtype=points.dtype, device=points.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"bandwidth must be a number, or one per point; got {bandwidth!r}") from error
     if sigma.ndim > 1 or (sigma.ndim == 1 and len(sigma) not in (1, len(points))):
         raise ValueError(f"bandwidth must be a number or have shape ({len(points)},); got {tuple(sigma.shape)}")
     if not bool((torch.isfinite(sigma) & (sigma > 0)).all()):

@@ -1,5 +1,6 @@
 """Every method of LowRankMetric against its dense twin."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -95,6 +96,24 @@ def test_small_eigenvalues_keep_their_eigenvectors_in_float32(rng):
 def test_tangent_basis_beyond_the_rank_names_the_remedy(rng):
     with pytest.raises(ValueError, match="larger rank"):
         random_metric(rng).tangent_basis(4)
+
+
+def test_tangent_bases_are_the_leading_eigenvectors_for_every_rank(rng, shape):
+    metric = random_metric(rng, **shape)
+    for dim in range(1, min(metric.rank, metric.dim) + 1):
+        truth = torch.linalg.eigh(metric.dense())[1][..., -dim:]
+        assert projector_distance(metric.tangent_basis(dim), truth).max() < 1e-6
+
+
+def test_numpy_sees_the_dense_matrices_and_repr_is_short(rng):
+    metric = random_metric(rng, ridge=0.3)
+    np.testing.assert_array_equal(np.asarray(metric), metric.dense().numpy())
+    assert repr(metric) == "LowRankMetric(batch=(5,), rank=3, dim=7, ridge=0.3)"
+
+
+def test_indices_select_points_not_rows(rng):
+    with pytest.raises(IndexError, match="index must select points"):
+        random_metric(rng)[:, 0]
 
 
 def test_samples_have_covariance_g(rng):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -15,7 +17,7 @@ from carre.geometry.spectrum import Spectrum, batched_eigh
 _SAFE_RATIO = 1e-3
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LowRankMetric:
     """A batch of symmetric positive semi-definite matrices G = FᵀF + λI, one per point, never formed.
 
@@ -54,6 +56,15 @@ class LowRankMetric:
         """The ambient dimension D."""
         return self.factor.shape[-1]
 
+    def __repr__(self) -> str:
+        shape = tuple(self.factor.shape[:-2])
+        return f"LowRankMetric(batch={shape}, rank={self.rank}, dim={self.dim}, ridge={self.ridge:g})"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Give NumPy the dense matrices."""
+        matrices: np.ndarray = self.dense().detach().cpu().numpy()
+        return matrices if dtype is None else matrices.astype(dtype)
+
     def __len__(self) -> int:
         return self.factor.shape[0]
 
@@ -90,6 +101,9 @@ class LowRankMetric:
         """Compute G⁻¹v by Woodbury's identity, λ⁻¹[v − Fᵀ(FFᵀ + λI)⁻¹Fv]."""
         if self.ridge == 0.0:
             raise ValueError("ridge must be positive to invert G; call metric.with_ridge(1e-3).solve(...)")
+        if self.rank > self.dim:
+            solution: Tensor = torch.linalg.solve(self.dense(), vectors)
+            return solution
         coefficients = torch.einsum("...rd,...d->...r", self.factor, vectors)
         identity = torch.eye(self.rank, dtype=self.factor.dtype, device=self.factor.device)
         inner = torch.linalg.solve(self.gram() + self.ridge * identity, coefficients)
@@ -153,12 +167,18 @@ class LowRankMetric:
         Takes the fast r×r route (eigenvectors of FFᵀ pushed through Fᵀ) where that is accurate in the
         working precision, and the orthogonal one of `spectrum` at points where it is not.
         """
+        try:
+            dim = operator.index(dim)
+        except TypeError as error:
+            raise ValueError(f"dim must be one integer for all points; got {dim!r}") from error
         leading = min(self.rank, self.dim)
         if not 1 <= dim <= leading:
+            remedy = "" if self.rank >= self.dim else ". Fit with a larger rank to ask for more directions"
             raise ValueError(
-                f"dim must lie between 1 and {leading} (the metric's rank {self.rank}, in dimension {self.dim}); "
-                f"got {dim}. Fit with a larger rank to ask for more directions"
+                f"dim must lie between 1 and {leading} (rank {self.rank} in dimension {self.dim}); got {dim}{remedy}"
             )
+        if self.rank > self.dim:
+            return batched_eigh(self.factor.mT @ self.factor)[1][..., -dim:].flip(-1)
         factor = self.factor.reshape(-1, self.rank, self.dim)
         values, vectors = batched_eigh(factor @ factor.mT)
         values, vectors = values[:, -dim:].flip(-1), vectors[..., -dim:].flip(-1)
