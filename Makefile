@@ -19,11 +19,12 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/python examples/digits.py --out demo
 
+# One thread per process: see tests/conftest.py.
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 fast: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow"
 
 lint: setup
 	$(BIN)/ruff check .

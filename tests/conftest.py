@@ -1,5 +1,12 @@
+import os
+
 import pytest
 import torch
+
+# One thread per test process, and per process that a test starts: two processes of two threads on two cores spend
+# their time waiting for one another (ten minutes instead of two).
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch.set_num_threads(1)
 
 
 @pytest.fixture
