@@ -12,13 +12,16 @@ import carre
 ROOT = Path(carre.__file__).parent
 ORDER = [
     "validation",
+    "kernels",
     "geometry",
+    "neighbors",
     "manifolds",
     "matching",
     "networks",
     "training",
     "fields",
     "toolkit",
+    "evaluation",
     "fitting",
     "estimator",
     "report",

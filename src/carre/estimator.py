@@ -57,7 +57,7 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         learning_rate: Its peak.
         validation_fraction: Share of the samples held out to watch training and to choose the scale.
         patience: Stop after so many of the ten looks at the held-out samples without improvement.
-        mixed_precision: Whether to multiply matrices in bfloat16 while training.
+        mixed_precision: Whether to multiply matrices in bfloat16 while training; on a GPU for wide networks by default.
         cuda_graph: Whether to replay training steps as a CUDA graph; switch it off for a network or denoiser
             that cannot be captured.
         device: Where to compute; None takes a GPU if there is one.
@@ -106,7 +106,7 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         learning_rate: float | None = None,
         validation_fraction: float = 0.1,
         patience: int | None = None,
-        mixed_precision: bool = False,
+        mixed_precision: bool | None = None,
         cuda_graph: bool = True,
         device: str | torch.device | None = None,
         random_state: int | np.random.RandomState | None = None,

@@ -23,9 +23,9 @@ from carre.training import History, Objective, Progress, TrainingConfig, Trainin
 from carre.training.defaults import DataScale
 
 METHODS = ("joint", "two-stage", "uncentered")
-BLOCKS: dict[str, Callable[[int, int], nn.Module]] = {"gated": GatedBlock, "plain": PlainBlock}
+BLOCKS: dict[str, Callable[[int], nn.Module]] = {"gated": GatedBlock, "plain": PlainBlock}
 _N_SELECTION = 512
-_FEWEST_HELD_OUT = 8
+_FEWEST_HELD_OUT, _MOST_HELD_OUT = 8, 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class FitSettings:
     learning_rate: float | None = None
     validation_fraction: float = 0.1
     patience: int | None = None
-    mixed_precision: bool = False
+    mixed_precision: bool | None = None
     cuda_graph: bool = True
 
     def __post_init__(self) -> None:
@@ -120,8 +120,9 @@ def fit_field(
         device: Where to train.
         callback: Told of the progress of training.
     """
-    order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed)).to(samples.device)
-    n_held_out = int(settings.validation_fraction * len(samples))
+    shuffle = torch.Generator(samples.device).manual_seed(seed)
+    order = torch.randperm(len(samples), generator=shuffle, device=samples.device)
+    n_held_out = min(int(settings.validation_fraction * len(samples)), _MOST_HELD_OUT)
     n_held_out = n_held_out if n_held_out >= _FEWEST_HELD_OUT else 0
     clean = samples[order[: n_held_out or None]]
     frame = AffineFrame.of(samples[order[n_held_out:]], reduce=settings.reduce and _is_default(settings))
@@ -242,15 +243,18 @@ def _config(settings: FitSettings, scale: DataScale, seed: int, device: torch.de
     """Fill the training configuration."""
     # A wall-clock budget alone should not be cut short by the default number of steps.
     width = settings.width or scale.width(device)
+    batch_size = settings.batch_size or scale.batch_size(device)
+    rate = scale.learning_rate(width, batch_size) if settings.learning_rate is None else settings.learning_rate
+    mixed = scale.mixed_precision(device) if settings.mixed_precision is None else settings.mixed_precision
     unlimited = settings.max_seconds is not None and settings.max_steps is None
     return TrainingConfig(
         max_steps=10**9 if unlimited else settings.max_steps or scale.max_steps(device),
         max_seconds=settings.max_seconds,
-        batch_size=settings.batch_size or scale.batch_size(device),
-        learning_rate=scale.learning_rate(width) if settings.learning_rate is None else settings.learning_rate,
+        batch_size=batch_size,
+        learning_rate=rate,
         n_references=scale.n_references(),
         patience=settings.patience,
-        mixed_precision=settings.mixed_precision,
+        mixed_precision=mixed,
         cuda_graph=settings.cuda_graph,
         seed=seed,
     )

@@ -96,8 +96,14 @@ class TestNeuralField(FieldConformance):
 
     def test_large_batches_are_evaluated_in_chunks(self, monkeypatch, field, points):
         whole = field.metric(points, 0.4).dense()
-        monkeypatch.setattr("carre.fields.neural._CHUNK", 4)
+        monkeypatch.setattr("carre.fields.neural._CHUNK", {"cpu": 4})
         torch.testing.assert_close(field.metric(points, 0.4).dense(), whole)
+
+    def test_mixed_precision_is_the_same_to_two_digits(self, field, points):
+        rounded = field.with_mixed_precision().metric(points.float(), 0.4).dense()
+        exact = field.metric(points.float(), 0.4).dense()
+        assert not torch.equal(rounded, exact)
+        assert (rounded - exact).norm() < 0.03 * exact.norm()
 
     def test_pickling_keeps_the_answers(self, field, points):
         again = pickle.loads(pickle.dumps(field))

@@ -61,9 +61,9 @@ def test_factor_rows_start_with_norm_one_in_every_dimension(dim, rng):
 
 
 def test_residual_blocks_start_as_the_identity(rng):
-    for block in (GatedBlock(8, 4), PlainBlock(8, 4)):
+    for block in (GatedBlock(8), PlainBlock(8)):
         hidden = torch.randn(3, 8, generator=rng)
-        torch.testing.assert_close(block(hidden, torch.randn(3, 4, generator=rng)), hidden)
+        torch.testing.assert_close(block(hidden, torch.randn(3, 16, generator=rng)), hidden)
 
 
 def test_the_embedding_tells_small_bandwidths_apart():

@@ -63,7 +63,7 @@ def stepper(**settings):
 def test_the_average_is_the_exponential_one_with_a_short_beginning():
     """By hand: decay (1 + t)/(10 + t) at step t, up to the configured one."""
     training = stepper(averaging=0.2)
-    weight, average = next(training.model.parameters()), next(training.averaged.parameters())
+    weight, average = next(training.model.parameters()), next(training.weights.averaged.parameters())
     expected = weight.detach().clone()
     for step in range(4):
         training.step(1e-2)
@@ -103,7 +103,7 @@ def test_a_parameter_shared_by_two_parts_is_stepped_once():
     model = small_model()
     model.factor.trunk.embedding = model.mean.trunk.embedding
     training = Stepper(model, circle(), RANGE, Objective(), TrainingConfig(), torch.Generator().manual_seed(0))
-    assert len(training.parameters) == len(list(model.parameters()))
+    assert len(training.weights.parameters) == len(list(model.parameters()))
 
 
 def test_an_empty_held_out_set_is_named():

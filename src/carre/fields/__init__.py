@@ -1,7 +1,19 @@
 """Where a metric comes from. All fields speak one protocol."""
 
 from carre.fields.exact import ExactField
+from carre.fields.kernel import KernelField
 from carre.fields.neural import NeuralField
 from carre.fields.protocol import Bandwidth, MetricField
+from carre.fields.score import ScoreField, TraceEstimate
+from carre.fields.stein import SteinField
 
-__all__ = ["Bandwidth", "ExactField", "MetricField", "NeuralField"]
+__all__ = [
+    "Bandwidth",
+    "ExactField",
+    "KernelField",
+    "MetricField",
+    "NeuralField",
+    "ScoreField",
+    "SteinField",
+    "TraceEstimate",
+]

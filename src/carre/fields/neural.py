@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -11,10 +13,12 @@ from torch import Tensor, nn
 
 from carre.fields.protocol import Bandwidth
 from carre.geometry import AffineFrame, LowRankMetric
+from carre.kernels import fused_kernels
 from carre.networks import MetricModel
 from carre.validation import as_bandwidth, as_points
 
-_CHUNK = 16_384
+# Points at a time: as many as keep a device busy.
+_CHUNK = {"cpu": 16_384, "cuda": 65_536}
 
 
 class NeuralField:
@@ -27,17 +31,29 @@ class NeuralField:
         model: ``model(y, σ) → (mean, factor)`` in the coordinates of the frame; mean may be None. It is copied.
         frame: The frame.
         ridge: λ of G = FᵀF + λI.
+        mixed_precision: Whether the network's products are rounded to bfloat16, which on a GPU is several times as
+            fast; see `with_mixed_precision`.
     """
 
-    def __init__(self, model: nn.Module, frame: AffineFrame, *, ridge: float = 0.0) -> None:
+    def __init__(
+        self, model: nn.Module, frame: AffineFrame, *, ridge: float = 0.0, mixed_precision: bool = False
+    ) -> None:
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
-        self.frame, self.ridge = frame, ridge
+        self.frame, self.ridge, self.mixed_precision = frame, ridge, mixed_precision
         self._copies: dict[tuple[torch.device, torch.dtype], tuple[nn.Module, AffineFrame]] = {}
 
     @property
     def dim(self) -> int:
         """The ambient dimension D."""
         return len(self.frame.center)
+
+    def with_mixed_precision(self) -> NeuralField:
+        """Return the same field with the network's products in bfloat16: faster on a GPU, less exact.
+
+        Measured in experiments/sphere: the tangent error hardly changes. For derivatives of the field, and where
+        float64 is wanted, stay with the field itself.
+        """
+        return NeuralField(self.model, self.frame, ridge=self.ridge, mixed_precision=True)
 
     def metric(self, points: Tensor, bandwidth: Bandwidth) -> LowRankMetric:
         """Compute G = FᵀF + λI at any point and any σ, best inside the trained range."""
@@ -51,8 +67,21 @@ class NeuralField:
         points = as_points(points, dim=self.dim).tensor
         sigma = as_bandwidth(bandwidth, points)
         model, frame = self._at(points)
-        pairs = zip(torch.split(points, _CHUNK), torch.split(sigma, _CHUNK), strict=True)
-        return torch.cat([_outside(model, frame, y, s, want) for y, s in pairs])
+        chunk = _CHUNK.get(points.device.type, _CHUNK["cpu"])
+        pairs = zip(torch.split(points, chunk), torch.split(sigma, chunk), strict=True)
+        with self._precision(points):
+            return torch.cat([_outside(model, frame, y, s, want) for y, s in pairs])
+
+    @contextmanager
+    def _precision(self, points: Tensor) -> Iterator[None]:
+        """Round products if that was asked for; where nothing is differentiated, also fuse pointwise steps."""
+        if not self.mixed_precision:
+            yield
+            return
+        is_plain = not torch.is_grad_enabled() and not torch._C._functorch.is_functorch_wrapped_tensor(points)
+        fused = fused_kernels(points.device) if is_plain else nullcontext()
+        with torch.autocast(points.device.type, torch.bfloat16), fused:
+            yield
 
     def _at(self, points: Tensor) -> tuple[nn.Module, AffineFrame]:
         """Return the model and the frame in the dtype and on the device of the points."""

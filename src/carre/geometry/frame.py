@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,7 @@ from carre.geometry.low_rank import LowRankMetric
 _RELATIVE_TOLERANCE = 1e-5
 # The hull needs a decomposition of size min(n, D); beyond this it is not sought.
 _LARGEST_DECOMPOSITION = 2048
+_ROWS_AT_ONCE = 2**18
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,13 +43,13 @@ class AffineFrame:
     @classmethod
     def of(cls, samples: Float[Tensor, "n ambient"], *, reduce: bool = True) -> AffineFrame:
         """Fit the frame: the mean, the linear hull, and one isotropic scale (rms per coordinate of the hull)."""
-        wide = samples.to(torch.float64)
-        center = wide.mean(0)
-        centered = wide - center
-        rounding = 4 * torch.finfo(samples.dtype).eps * float(wide.abs().max())
-        basis = _hull(centered, rounding) if reduce and min(samples.shape) <= _LARGEST_DECOMPOSITION else None
+        center = samples.mean(0, dtype=torch.float64)
+        rounding = 4 * torch.finfo(samples.dtype).eps * float(samples.abs().amax())
+        seek = reduce and min(samples.shape) <= _LARGEST_DECOMPOSITION
+        basis = _hull(samples, center, rounding) if seek else None
         n_coordinates = samples.shape[1] if basis is None else basis.shape[1]
-        scale = float((centered.square().sum(1).mean() / max(n_coordinates, 1)).sqrt())
+        energy = math.fsum(float(part.square().sum()) for part in _centered(samples, center)) / len(samples)
+        scale = math.sqrt(energy / max(n_coordinates, 1))
         if n_coordinates == 0 or scale <= rounding:
             raise ValueError("samples must not all be the same point: there is no geometry to learn")
         return cls(center, scale, basis)
@@ -78,14 +81,25 @@ class AffineFrame:
         return LowRankMetric(metric.factor @ self.basis.mT, metric.ridge)
 
 
-def _hull(centered: Float[Tensor, "n ambient"], rounding: float) -> Float[Tensor, "ambient dim"] | None:
+def _centered(samples: Float[Tensor, "n ambient"], center: Float[Tensor, " ambient"]) -> Iterator[Tensor]:
+    """Yield the centered samples in float64, some at a time: a copy of all of them may not fit."""
+    for part in torch.split(samples, _ROWS_AT_ONCE):
+        yield part.double() - center
+
+
+def _hull(
+    samples: Float[Tensor, "n ambient"], center: Float[Tensor, " ambient"], rounding: float
+) -> Float[Tensor, "ambient dim"] | None:
     """Find an orthonormal basis of the linear hull by decreasing variance, or None when it is the whole space."""
-    n, ambient = centered.shape
+    n, ambient = samples.shape
     if n <= ambient:
-        _, singular, rows = torch.linalg.svd(centered, full_matrices=False)
+        _, singular, rows = torch.linalg.svd(torch.cat(list(_centered(samples, center))), full_matrices=False)
         deviations, vectors = singular / n**0.5, rows.mT
     else:
-        values, vectors = torch.linalg.eigh(centered.mT @ centered / n)
+        moments = torch.zeros(ambient, ambient, dtype=torch.float64, device=samples.device)
+        for part in _centered(samples, center):
+            moments += part.mT @ part
+        values, vectors = torch.linalg.eigh(moments / n)
         deviations, vectors = values.clamp_min(0).sqrt().flip(0), vectors.flip(1)
     kept = deviations > _RELATIVE_TOLERANCE * deviations[0] + rounding
     return None if bool(kept.all()) and len(kept) == ambient else vectors[:, kept]

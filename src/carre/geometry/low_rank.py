@@ -124,6 +124,8 @@ class LowRankMetric:
     def frobenius_product(self, other: LowRankMetric) -> Float[Tensor, "*batch"]:
         """Compute tr(GH) for another metric H on the same points."""
         cross = torch.einsum("...rd,...sd->...rs", self.factor, other.factor).square().sum((-2, -1))
+        if self.ridge == other.ridge == 0.0:
+            return cross
         traces = self.ridge * other.factor.square().sum((-2, -1)) + other.ridge * self.factor.square().sum((-2, -1))
         return cross + traces + self.ridge * other.ridge * self.dim
 
@@ -134,6 +136,8 @@ class LowRankMetric:
     def squared_norm(self) -> Float[Tensor, "*batch"]:
         """Compute ‖G‖²_F = ‖FFᵀ‖²_F + 2λ‖F‖²_F + λ²D."""
         frobenius = self.gram().square().sum((-2, -1))
+        if self.ridge == 0.0:
+            return frobenius
         return frobenius + 2 * self.ridge * self.factor.square().sum((-2, -1)) + self.ridge**2 * self.dim
 
     def gram(self) -> Float[Tensor, "*batch rank rank"]:

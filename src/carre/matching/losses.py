@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from carre.geometry import LowRankMetric
+from carre.kernels import are_fused
 
 
 def metric_matching_loss(
@@ -26,6 +27,11 @@ def metric_matching_loss(
         >>> metric_matching_loss(metric, torch.tensor([[[1.0, 2.0, 3.0]]]))
         tensor([-8.])
     """
+    if are_fused() and metric.ridge == 0.0:
+        from carre.kernels.matching import MetricMatchingLoss, fits  # noqa: PLC0415  (needs Triton)
+
+        if fits(metric.factor):
+            return MetricMatchingLoss.apply(metric.factor, displacement)  # type: ignore[no-any-return, no-untyped-call]
     target = LowRankMetric(displacement / displacement.shape[1] ** 0.5)
     return metric.squared_norm() - 2 * metric.frobenius_product(target)
 

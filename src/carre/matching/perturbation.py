@@ -38,6 +38,10 @@ class Perturbation:
         shift = (self.points - mean.detach()) / self.bandwidth[:, None]
         return Perturbation(self.points, self.bandwidth, self.displacement + shift[:, None, :], self.mean_target)
 
+    def tensors(self) -> list[Tensor]:
+        """List the tensors, for copying a record into another."""
+        return [self.points, self.bandwidth, self.displacement, self.mean_target]
+
 
 def perturb(
     samples: Float[Tensor, "batch dim"],

@@ -7,10 +7,13 @@ import math
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional
+
+from carre.networks.pointwise import fourier_features
 
 
 class LogBandwidthEmbedding(nn.Module):
-    """Fourier features of log σ, followed by a small MLP.
+    """Fourier features of log σ, followed by one layer.
 
     The paper embeds σ itself, which is blind at small scales: all of σ < 0.1 looks alike. The
     frequencies are the quantiles of a half-normal law, with periods from about a factor of 3 in σ
@@ -24,10 +27,8 @@ class LogBandwidthEmbedding(nn.Module):
         half = max(width // 2, 1)
         levels = 0.5 + (torch.arange(half, dtype=torch.float64) + 0.5) / (2 * half)
         self.register_buffer("frequencies", (torch.special.ndtri(levels) * math.pi / 2).float())
-        self.layers = nn.Sequential(nn.Linear(2 * half, width), nn.SiLU(), nn.Linear(width, width))
+        self.layer = nn.Linear(2 * half, width)
 
     def forward(self, bandwidth: Float[Tensor, " batch"]) -> Float[Tensor, "batch width"]:
         """Embed one σ per row."""
-        angles = bandwidth.log()[:, None] * self.frequencies
-        embedded: Tensor = self.layers(torch.cat([angles.cos(), angles.sin()], 1))
-        return embedded
+        return functional.silu(self.layer(fourier_features(bandwidth, self.frequencies)))

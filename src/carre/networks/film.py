@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
 from carre.networks.embedding import LogBandwidthEmbedding
+from carre.networks.pointwise import gated_linear, modulated_norm
 
 
 class GatedBlock(nn.Module):
@@ -18,32 +20,25 @@ class GatedBlock(nn.Module):
     linear phase of training [THEORY §3.9] in a third of the steps of plain ones.
     """
 
-    def __init__(self, width: int, conditioning: int) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.film = nn.Linear(conditioning, 2 * width)
         self.rise = nn.Linear(width, 2 * width)
-        self.fall = nn.Linear(width, width)
+        self.fall = nn.Linear(width, width, bias=False)
         nn.init.zeros_(self.fall.weight)
-        nn.init.zeros_(self.fall.bias)
 
     def forward(
-        self, hidden: Float[Tensor, "batch width"], condition: Float[Tensor, "batch cond"]
+        self, hidden: Float[Tensor, "batch width"], modulation: Float[Tensor, "batch twice_width"]
     ) -> Float[Tensor, "batch width"]:
         """Add the block's update; at initialization it is zero."""
-        scale, shift = self.film(condition).chunk(2, -1)
-        gate, value = self.rise(self.norm(hidden) * (1 + scale) + shift).chunk(2, -1)
-        update: Tensor = self.fall(functional.silu(gate) * value)
-        return hidden + update
+        inner, hidden = modulated_norm(hidden, modulation)
+        return torch.addmm(hidden, gated_linear(inner, self.rise), self.fall.weight.mT)
 
 
 class PlainBlock(nn.Module):
     """The paper's residual block LN → FiLM → Linear → SiLU → LN → Linear(0)."""
 
-    def __init__(self, width: int, conditioning: int) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.film = nn.Linear(conditioning, 2 * width)
         self.rise = nn.Linear(width, width)
         self.inner_norm = nn.LayerNorm(width)
         self.fall = nn.Linear(width, width)
@@ -51,17 +46,18 @@ class PlainBlock(nn.Module):
         nn.init.zeros_(self.fall.bias)
 
     def forward(
-        self, hidden: Float[Tensor, "batch width"], condition: Float[Tensor, "batch cond"]
+        self, hidden: Float[Tensor, "batch width"], modulation: Float[Tensor, "batch twice_width"]
     ) -> Float[Tensor, "batch width"]:
         """Add the block's update; at initialization it is zero."""
-        scale, shift = self.film(condition).chunk(2, -1)
-        inner = functional.silu(self.rise(self.norm(hidden) * (1 + scale) + shift))
-        update: Tensor = self.fall(self.inner_norm(inner))
+        inner, hidden = modulated_norm(hidden, modulation)
+        update: Tensor = self.fall(self.inner_norm(functional.silu(self.rise(inner))))
         return hidden + update
 
 
 class FilmMLP(nn.Module):
-    """Map (points, σ) to features: input layer, FiLM residual blocks, norm, linear head.
+    """Map (points, σ) to features: input layer, residual blocks, norm, linear head.
+
+    The scales and shifts of all norms come from one linear map of the embedded σ (FiLM).
 
     Args:
         in_features: Size of a point.
@@ -79,15 +75,15 @@ class FilmMLP(nn.Module):
         *,
         width: int,
         n_blocks: int,
-        block: Callable[[int, int], nn.Module] = GatedBlock,
+        block: Callable[[int], nn.Module] = GatedBlock,
         head_deviation: float = 0.0,
     ) -> None:
         super().__init__()
         conditioning = max(width // 4, 16)
         self.embedding = LogBandwidthEmbedding(conditioning)
+        self.film = nn.Linear(conditioning, (n_blocks + 1) * 2 * width, bias=False)
         self.inlet = nn.Linear(in_features, width)
-        self.blocks = nn.ModuleList([block(width, conditioning) for _ in range(n_blocks)])
-        self.norm = nn.LayerNorm(width)
+        self.blocks = nn.ModuleList([block(width) for _ in range(n_blocks)])
         self.head = nn.Linear(width, out_features)
         nn.init.zeros_(self.head.bias)
         if head_deviation > 0:
@@ -99,9 +95,9 @@ class FilmMLP(nn.Module):
         self, points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]
     ) -> Float[Tensor, "batch out"]:
         """Compute the features of noisy points."""
-        condition = self.embedding(bandwidth)
+        *modulations, last = self.film(self.embedding(bandwidth)).chunk(len(self.blocks) + 1, -1)
         hidden = functional.silu(self.inlet(points))
-        for block in self.blocks:
-            hidden = block(hidden, condition)
-        features: Tensor = self.head(self.norm(hidden))
+        for block, modulation in zip(self.blocks, modulations, strict=True):
+            hidden = block(hidden, modulation)
+        features: Tensor = self.head(modulated_norm(hidden, last)[0])
         return features

@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.neighbors import TorchIndex
+
 _N_QUERIES = 512
 _N_NEIGHBORS = 10
-_DISTANCES_AT_ONCE = 20_000_000
 # The smallest default σ: this share of the distance to the fifth neighbor; lower where that leaves less than a
 # decade and a half below the spread (in high dimension all neighbors are far, and a network that has learned small
 # scales is more accurate at larger ones), but not far below the distance between samples.
@@ -19,6 +20,9 @@ _NEIGHBOR_SHARE, _SPREAD_SHARE, _LEAST_NEIGHBOR_SHARE, _LEAST_SPREAD_SHARE = 1 /
 _LARGEST_OVER_SPREAD = 2.5
 _LARGEST_RANK = 128
 _DENSE_DIMENSION = 4.5
+# On a GPU, more samples are worth larger batches: few samples are learned by heart when each is seen too often.
+_BATCHES = (1024, 16_384)
+_SAMPLES_PER_DRAW = 16
 
 
 @dataclass(frozen=True)
@@ -29,11 +33,13 @@ class DataScale:
         spread: s with s² = tr Σ²/tr Σ, the deviation of the data in their own directions [THEORY §3.6].
         neighbor_distance: Median distance to the fifth nearest neighbor.
         dimension: A rough intrinsic dimension from neighbor distances (Levina and Bickel's estimator).
+        n_samples: How many samples there are.
     """
 
     spread: float
     neighbor_distance: float
     dimension: float
+    n_samples: int
 
     @classmethod
     def of(cls, samples: Float[Tensor, "n dim"]) -> DataScale:
@@ -43,7 +49,7 @@ class DataScale:
         positive = positive[positive > 0]
         spread = _spread(samples[: 4 * _N_QUERIES])
         neighbor_distance = float(positive.median()) if len(positive) else 0.1 * spread
-        return cls(spread, neighbor_distance, _dimension(distances, samples.shape[1]))
+        return cls(spread, neighbor_distance, _dimension(distances, samples.shape[1]), len(samples))
 
     def bandwidth_range(self) -> tuple[float, float]:
         """Return the default range of σ: from below the neighbor distance to beyond the whole dataset."""
@@ -72,9 +78,9 @@ class DataScale:
         wide = self.dimension > _DENSE_DIMENSION
         return (8000 if wide else 4000) if device.type == "cuda" else (3000 if wide else 2000)
 
-    def learning_rate(self, width: int) -> float:
-        """Return the peak learning rate: 2e-3 at width 128, falling as the square root of the width."""
-        return 2e-3 * math.sqrt(128 / max(width, 128))
+    def learning_rate(self, width: int, batch_size: int) -> float:
+        """Return the peak learning rate: 2e-3 at width 128, less for wider networks and more for large batches."""
+        return 2e-3 * math.sqrt(128 / max(width, 128)) * min(max(math.sqrt(batch_size / _BATCHES[0]), 1.0), 2.0)
 
     def n_references(self) -> int:
         """Return the size of the reference set: it helps where samples are dense, that is in low dimension."""
@@ -82,7 +88,16 @@ class DataScale:
 
     def batch_size(self, device: torch.device) -> int:
         """Return the number of noisy points per step."""
-        return 1024 if device.type == "cuda" else 256
+        if device.type != "cuda":
+            return 256
+        if self.dimension <= _DENSE_DIMENSION:
+            return _BATCHES[0]
+        draws = max(self.n_samples // _SAMPLES_PER_DRAW, 1)
+        return min(max(1 << (draws.bit_length() - 1), _BATCHES[0]), _BATCHES[1])
+
+    def mixed_precision(self, device: torch.device) -> bool:
+        """Say whether to round products to bfloat16: on a GPU, for the wide networks of high dimension."""
+        return device.type == "cuda" and self.dimension > _DENSE_DIMENSION and torch.cuda.is_bf16_supported()
 
 
 def _spread(samples: Float[Tensor, "n dim"]) -> float:
@@ -96,13 +111,9 @@ def _spread(samples: Float[Tensor, "n dim"]) -> float:
 
 
 def _neighbor_distances(queries: Float[Tensor, "q dim"], samples: Float[Tensor, "n dim"]) -> Float[Tensor, "q k"]:
-    """Compute distances from the first samples to their nearest others, ascending; memory is bounded."""
+    """Compute distances from the first samples to their nearest others, ascending."""
     k = min(_N_NEIGHBORS, len(samples) - 1)
-    found = []
-    for part in torch.split(queries, max(1, _DISTANCES_AT_ONCE // len(samples))):
-        nearest = torch.cdist(part, samples, compute_mode="donot_use_mm_for_euclid_dist").topk(k + 1, largest=False)
-        found.append(nearest.values[:, 1:])
-    return torch.cat(found)
+    return TorchIndex(samples).search(queries, k + 1).squared_distances[:, 1:].sqrt()
 
 
 def _dimension(distances: Float[Tensor, "q k"], ambient: int) -> float:

@@ -94,7 +94,7 @@ def train(
             history.evaluations.append(evaluation)
             stale = 0 if evaluation.loss < best[0] else stale + 1
             if stale == 0:
-                best = (evaluation.loss, copy.deepcopy(stepper.averaged.state_dict()) if config.patience else {})
+                best = (evaluation.loss, copy.deepcopy(stepper.average().state_dict()) if config.patience else {})
                 history.kept = len(history.evaluations) - 1 if config.patience else -1
             if config.patience is not None and stale >= config.patience:
                 history.stop_reason = "held-out loss stopped improving"

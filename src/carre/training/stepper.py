@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,10 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from carre.kernels import fused_kernels
 from carre.matching import BandwidthDistribution, Perturbation, perturb, perturb_among
 from carre.matching.bandwidths import stratified_levels
 from carre.training.config import TrainingConfig
 from carre.training.objective import Objective
+from carre.training.weights import prepare_weights
 
 _GRAPH_WARMUP = 3
 
@@ -21,9 +23,8 @@ _GRAPH_WARMUP = 3
 class Stepper:
     """Draws a batch, takes a gradient step, and averages the weights.
 
-    A step whose loss or gradient is not finite changes nothing: the fused optimizer skips it by the
-    flag that loss scaling uses, and the first such step is remembered on the device, so that a GPU
-    need not be asked after every step.
+    A step whose loss or gradient is not finite changes nothing, and the first such step is remembered on the
+    device, so that a GPU need not be asked after every step.
     """
 
     def __init__(
@@ -37,56 +38,36 @@ class Stepper:
     ) -> None:
         self.model, self.samples, self.bandwidths = model, samples, bandwidths
         self.objective, self.config, self.generator = objective, config, generator
-        self.averaged = copy.deepcopy(model).requires_grad_(False).eval()
         model.train()
-        self.groups = _parameter_groups(model)
-        self.parameters: list[Tensor] = [p for group in self.groups for p in group]
-        names = {id(p): name for name, p in model.named_parameters()}
-        shadow = dict(self.averaged.named_parameters())
-        self.averages: list[Tensor] = [shadow[names[id(p)]] for p in self.parameters]
         device = samples.device
-        self.on_gpu = device.type == "cuda"
-        rate: Tensor | float = torch.tensor(0.0, device=device) if self.on_gpu else 0.0
-        self.optimizer = torch.optim.AdamW(
-            self.parameters,
-            lr=rate,
-            betas=config.betas,
-            weight_decay=config.weight_decay,
-            fused=True,
-            capturable=self.on_gpu,
-        )
-        self.is_bad = torch.zeros((), device=device)
-        self.bad_step = torch.full((), -1, device=device, dtype=torch.long)
-        self.counter = torch.zeros((), device=device, dtype=torch.long)
+        self.weights = prepare_weights(model, config, device)
+        self.all_well = torch.ones((), device=device)
+        self.n_well = torch.zeros((), device=device)
+        self.rate = torch.zeros((), device=device)
         self.pull = torch.zeros((), device=device)
         self.n_steps = 0
-        self.graph = self._capture() if self.on_gpu and config.cuda_graph else None
+        self.graph = self._capture() if device.type == "cuda" and config.cuda_graph else None
 
     def step(self, learning_rate: float) -> None:
         """Take one step."""
         # The average forgets its beginning at once and then ever more slowly, up to the configured decay.
         self.pull.fill_(1 - min(self.config.averaging, (1 + self.n_steps) / (10 + self.n_steps)))
+        self.rate.fill_(learning_rate)
         self.n_steps += 1
-        for group in self.optimizer.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(learning_rate)
-            else:
-                group["lr"] = learning_rate
         if self.graph is None:
-            self._run()
+            self._run(self.batch())
         else:
             self.graph.replay()
 
     def average(self) -> nn.Module:
         """Return the model with averaged weights, and the buffers (running statistics) as they are now."""
-        for mine, its in zip(self.averaged.buffers(), self.model.buffers(), strict=True):
+        for mine, its in zip(self.weights.averaged.buffers(), self.weights.module.buffers(), strict=True):
             mine.copy_(its)
-        return self.averaged
+        return self.weights.averaged
 
     def first_bad_step(self) -> int | None:
         """Return the first step that was not finite, if any. Waits for the device."""
-        step = int(self.bad_step)
-        return step if step >= 0 else None
+        return None if bool(self.all_well) else int(self.n_well)
 
     def batch(self) -> Perturbation:
         """Draw samples and bandwidths, and perturb."""
@@ -105,53 +86,40 @@ class Stepper:
             source = torch.randint(len(samples), (config.batch_size,), generator=self.generator, device=device)
         return perturb_among(references, source, bandwidth, n_draws=config.n_draws, generator=self.generator)
 
-    def _run(self) -> None:
+    def _run(self, batch: Perturbation) -> None:
         """Compute the losses of a batch, step, and average."""
-        batch = self.batch()
-        with _fast_products(self.samples.device):
-            with torch.autocast(self.samples.device.type, torch.bfloat16, enabled=self.config.mixed_precision):
-                mean, factor = self.model(batch.points, batch.bandwidth)
+        device = self.samples.device
+        with _fast_products(device), fused_kernels(device):
+            with torch.autocast(device.type, torch.bfloat16, enabled=self.config.mixed_precision):
+                mean, factor = self.weights.module(batch.points, batch.bandwidth)
             mean_loss, metric_loss = self.objective.losses(mean, factor, batch)
-            loss = (mean_loss + metric_loss).mean()
-            self.optimizer.zero_grad(set_to_none=not self.on_gpu)
-            loss.backward()  # type: ignore[no-untyped-call]
-        norms = [nn.utils.clip_grad_norm_(group, self.config.clip_norm) for group in self.groups]
-        finite = torch.isfinite(loss.detach() + sum(norms))
-        self.is_bad.copy_((~finite).float())
-        self.bad_step.copy_(torch.where((self.bad_step < 0) & ~finite, self.counter, self.bad_step))
-        self.counter += 1
-        self.optimizer.found_inf = self.is_bad  # type: ignore[attr-defined]
-        self.optimizer.step()
-        difference = torch._foreach_sub(self.parameters, self.averages)
-        torch._foreach_mul_(difference, self.pull)
-        torch._foreach_add_(self.averages, difference)
+            total = self.weights.update((mean_loss + metric_loss).mean(), self.rate, self.pull)
+        self.all_well.mul_(total.abs() < math.inf)
+        self.n_well += self.all_well
 
     def _capture(self) -> torch.cuda.CUDAGraph:
-        """Record the step once; the warm-up that this needs runs at learning rate zero."""
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        """Record the step once; the warm-up that this needs runs at learning rate zero.
+
+        While a step computes, the batch of the next one is drawn beside it.
+        """
+        main, beside = torch.cuda.Stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        main.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(main):
             for _ in range(_GRAPH_WARMUP):
-                self._run()
-        torch.cuda.current_stream().wait_stream(side)
+                self._run(self.batch())
+            current = self.batch()
+        torch.cuda.current_stream().wait_stream(main)
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
-        with torch.cuda.graph(graph, stream=side):
-            self._run()
-        self.counter.zero_()
+        with torch.cuda.graph(graph, stream=main):
+            beside.wait_stream(main)
+            with torch.cuda.stream(beside):
+                following = self.batch()
+            self._run(current)
+            main.wait_stream(beside)
+            torch._foreach_copy_(current.tensors(), following.tensors())
+        self.n_well.zero_()
         return graph
-
-
-def _parameter_groups(model: nn.Module) -> list[list[nn.Parameter]]:
-    """Split the trainable parameters by child module: each child's gradient is clipped by itself."""
-    groups, seen = [], set()
-    for part in [*model.children(), model]:
-        group = [p for p in part.parameters() if p.requires_grad and id(p) not in seen]
-        seen |= {id(p) for p in group}
-        groups.append(group)
-    if not seen:
-        raise ValueError("model must have trainable parameters; call model.requires_grad_(True) first")
-    return [group for group in groups if group]
 
 
 @contextmanager

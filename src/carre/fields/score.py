@@ -1,0 +1,283 @@
+"""The score-Jacobian metric: the derivative of any denoiser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from carre.fields.denoisers import Denoiser
+from carre.fields.jacobian import MODES, jacobian_product
+from carre.fields.protocol import Bandwidth
+from carre.geometry import LowRankMetric, batched_eigh
+from carre.validation import as_bandwidth, as_points
+
+# The full Jacobian has D² numbers per point and takes D products; beyond this it is refused.
+_LARGEST_FULL = 4096
+# Coordinates given to the denoiser at once, unless chunk says otherwise.
+_CHUNK_NUMBERS = 2**22
+_LARGEST_CHUNK = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class TraceEstimate:
+    """A trace at each point, and how far off it may be.
+
+    Attributes:
+        value: The trace.
+        error: Its standard error over the probes; 0 where it was computed exactly.
+    """
+
+    value: Float[Tensor, " n"]
+    error: Float[Tensor, " n"]
+
+
+class ScoreField:
+    """The metric G = ∂m/∂y = I + σ²∂s of a denoiser m, from products with its Jacobian.
+
+    For the exact posterior mean this is Cov[X | Y=y]/σ² [THEORY §1]. The Jacobian of a learned denoiser is
+    neither symmetric nor positive: ½(J + Jᵀ) is taken, and negative eigenvalues are clipped to 0.
+
+    Without a rank the full Jacobian is computed, in D products per point. With rank r, the leading
+    eigenpairs are found by a randomized range finder: q = r + oversampling probes, the same for all points,
+    are multiplied by J, orthonormalized, multiplied again (power_iterations times), and once more for
+    the small matrix QᵀJQ that is decomposed: (2 + power_iterations)·q products and q·D numbers per
+    point, never D². It is exact when G has rank q or less. Discarded eigenvalues blur the result; a noisy learned
+    Jacobian needs the power iteration and the oversampling [THEORY §5].
+
+    G is differentiable once in the points; exactly where the eigenvalues that were clipped or discarded vanish.
+
+    Args:
+        denoiser: ``(points, bandwidth) ↦ E[X | Y=y]``, a differentiable function of (n, dim) points and (n,)
+            bandwidths that treats its points one by one; or a module, which is copied; or a field, whose
+            denoiser is taken.
+        dim: The ambient dimension D; None asks the field.
+        rank: Eigenpairs to keep; None computes the full Jacobian and keeps all.
+        oversampling: Probes beyond the rank; None takes as many again as the rank.
+        power_iterations: Products that sharpen the range before it is used.
+        seed: Seed of the probes.
+        mode: "forward" takes products Jv in forward mode; "reverse" takes Jᵀv, which is the same for the exact
+            posterior mean, whose Jacobian is symmetric; "auto" takes the first where the denoiser supports it and G
+            is not itself differentiated in forward mode, and otherwise the second.
+        chunk: Products computed at once; fewer need less memory. None takes about 2²² coordinates.
+
+    Example:
+        >>> from carre.manifolds import Sphere
+        >>> from carre import ExactField
+        >>> field = ScoreField(ExactField(Sphere(2)))
+        >>> pole = torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64)
+        >>> field.metric(pole, 0.1).eigenvalues().round(decimals=3)
+        tensor([[0.9900, 0.9900, 0.0100]], dtype=torch.float64)
+    """
+
+    def __init__(
+        self,
+        denoiser: object,
+        dim: int | None = None,
+        *,
+        rank: int | None = None,
+        oversampling: int | None = None,
+        power_iterations: int = 1,
+        seed: int = 0,
+        mode: str = "auto",
+        chunk: int | None = None,
+    ) -> None:
+        self._denoiser = Denoiser(denoiser, dim)
+        if rank is not None and not 1 <= rank <= self.dim:
+            raise ValueError(f"rank must lie between 1 and dim, {self.dim}, or be None for all; got {rank}")
+        for name, value in (("oversampling", oversampling), ("power_iterations", power_iterations)):
+            if value is not None and value < 0:
+                raise ValueError(f"{name} must be at least 0; got {value}")
+        if mode not in MODES:
+            raise ValueError(f"mode must be one of {', '.join(MODES)}; got {mode!r}")
+        if chunk is not None and chunk < 1:
+            raise ValueError(f"chunk must be at least 1; got {chunk}")
+        self.rank, self.power_iterations, self.seed, self.mode = rank, power_iterations, seed, mode
+        self.oversampling = (rank or 0) if oversampling is None else oversampling
+        self.chunk = min(_LARGEST_CHUNK, max(1, _CHUNK_NUMBERS // self.dim)) if chunk is None else chunk
+
+    @property
+    def dim(self) -> int:
+        """The ambient dimension D."""
+        return self._denoiser.dim
+
+    def metric(self, points: Tensor, bandwidth: Bandwidth) -> LowRankMetric:
+        """Compute G, symmetric and positive, in factor form: the rows √λ uᵀ of its leading eigenpairs."""
+        points, sigma = self._checked(points, bandwidth)
+        if self.rank is None:
+            self._refuse_full("rank must be given", "rank=64")
+        self._prepare(points, sigma)
+        n_probes = self.dim if self.rank is None else min(self.dim, self.rank + self.oversampling)
+        # As many probes as dimensions span everything: the axes then are the exact choice.
+        probes = self._probes(points, n_probes) if n_probes < self.dim else None
+        factors = []
+        for y, s in self._blocks(points, sigma, n_probes):
+            basis = _axes(y) if probes is None else self._range(y.detach(), s, probes)
+            image = self._products(y, s, basis)
+            factors.append(_leading_factor(basis, image, self.rank or self.dim))
+        return LowRankMetric(torch.cat(factors))
+
+    def denoise(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
+        """Compute the denoiser's E[X | Y=y]."""
+        points, sigma = self._checked(points, bandwidth)
+        pairs = zip(torch.split(points, self.chunk), torch.split(sigma, self.chunk), strict=True)
+        return torch.cat([self._denoiser(y, s) for y, s in pairs])
+
+    def score(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
+        """Compute s = (m − y)/σ² = ∇ log p_σ(y), Tweedie's formula."""
+        points, sigma = self._checked(points, bandwidth)
+        return (self.denoise(points, sigma) - points) / sigma.square().unsqueeze(-1)
+
+    def trace(
+        self,
+        points: Tensor,
+        bandwidth: Bandwidth,
+        *,
+        n_probes: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> TraceEstimate:
+        """Compute tr G = tr ∂m/∂y without an eigendecomposition, unclipped.
+
+        Args:
+            points: Where.
+            bandwidth: σ, one for all points or one per point.
+            n_probes: Probes of Hutchinson's estimator, independent for every point; each has variance
+                2‖G − diag G‖²_F [THEORY §5]. None computes the trace exactly, in D products.
+            generator: Source of the probes.
+        """
+        points, sigma = self._checked(points, bandwidth)
+        if n_probes is None:
+            self._refuse_full("n_probes must be given", "n_probes=64")
+        self._prepare(points, sigma)
+        if n_probes is None:
+            parts = [
+                self._products(y, s, _axes(y)).diagonal(dim1=-2, dim2=-1).sum(-1)
+                for y, s in self._blocks(points, sigma, self.dim)
+            ]
+            exact = torch.cat(parts)
+            return TraceEstimate(exact, torch.zeros_like(exact))
+        if n_probes < 2:
+            raise ValueError(f"n_probes must be at least 2 for a standard error, or None; got {n_probes}")
+        forms = []
+        for _ in range(n_probes):
+            probe = _rademacher(points, generator)
+            forms.append((probe * self._pairwise(points, sigma, probe)).sum(-1))
+        stacked = torch.stack(forms)
+        return TraceEstimate(stacked.mean(0), stacked.std(0) / n_probes**0.5)
+
+    def flipd(
+        self,
+        points: Tensor,
+        bandwidth: Bandwidth,
+        *,
+        n_probes: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> TraceEstimate:
+        """Compute tr ∂m + |m − y|²/σ², the dimension estimate FLIPD: the trace of the uncentered 2Γ [THEORY §1].
+
+        It equals D + d log p_σ/d log σ. Meant for clean points: at noisy ones it counts normal directions as well.
+
+        Args:
+            points: Where.
+            bandwidth: σ, one for all points or one per point.
+            n_probes: As in `trace`.
+            generator: Source of the probes.
+        """
+        points, sigma = self._checked(points, bandwidth)
+        trace = self.trace(points, sigma, n_probes=n_probes, generator=generator)
+        shift = (self.denoise(points, sigma) - points) / sigma.unsqueeze(-1)
+        return TraceEstimate(trace.value + shift.square().sum(-1), trace.error)
+
+    def _checked(self, points: Tensor, bandwidth: Bandwidth) -> tuple[Tensor, Tensor]:
+        points = as_points(points, dim=self.dim).tensor
+        return points, as_bandwidth(bandwidth, points)
+
+    @torch.no_grad()
+    def _prepare(self, points: Tensor, sigma: Tensor) -> None:
+        """Call the denoiser once: what it copies or builds when first called cannot be built inside a derivative."""
+        self._denoiser(points[:1].detach(), sigma[:1].detach())
+
+    def _refuse_full(self, what: str, remedy: str) -> None:
+        if self.dim > _LARGEST_FULL:
+            raise ValueError(
+                f"{what} beyond {_LARGEST_FULL} dimensions, where a full Jacobian is too large; got None "
+                f"for {self.dim}. Try {remedy}"
+            )
+
+    def _blocks(self, points: Tensor, sigma: Tensor, n_probes: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Cut the points so that all products of a block fit in a chunk, or a single point is left."""
+        size = max(1, self.chunk // n_probes)
+        return zip(torch.split(points, size), torch.split(sigma, size), strict=True)
+
+    def _probes(self, points: Tensor, n_probes: int) -> Float[Tensor, "dim q"]:
+        """Draw Ω on the CPU, so that every device has the same."""
+        generator = torch.Generator().manual_seed(self.seed)
+        return torch.randn(self.dim, n_probes, generator=generator, dtype=torch.float64).to(points)
+
+    @torch.no_grad()
+    def _range(self, points: Tensor, sigma: Tensor, probes: Float[Tensor, "dim q"]) -> Float[Tensor, "n dim q"]:
+        """Find an orthonormal basis of the leading directions: of JΩ, sharpened by more products with J."""
+        basis = probes.expand(len(points), -1, -1)
+        for _ in range(1 + self.power_iterations):
+            basis = torch.linalg.qr(self._products(points, sigma, basis))[0]
+        return basis
+
+    def _products(self, points: Tensor, sigma: Tensor, basis: Float[Tensor, "n dim q"]) -> Float[Tensor, "n dim q"]:
+        """Multiply the columns of a basis at each point by the Jacobian there."""
+        q = basis.shape[-1]
+        rows = self._pairwise(
+            points.repeat_interleave(q, 0), sigma.repeat_interleave(q), basis.mT.reshape(-1, self.dim)
+        )
+        if not bool(torch.isfinite(rows).all()):
+            raise ValueError(
+                "denoiser must have a finite derivative; it is NaN or infinite at some points. "
+                "Check bandwidth against the range that the denoiser was trained on"
+            )
+        return rows.reshape(len(points), q, self.dim).mT
+
+    def _pairwise(self, points: Tensor, sigma: Tensor, vectors: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:
+        """Multiply one vector at each point by the Jacobian there, chunk by chunk."""
+        parts = (torch.split(tensor, self.chunk) for tensor in (points, sigma, vectors))
+        # Without points to differentiate in, no graph of the denoiser's own parameters is kept.
+        with torch.set_grad_enabled(torch.is_grad_enabled() and points.requires_grad):
+            return torch.cat([self._product(*chunk) for chunk in zip(*parts, strict=True)])
+
+    def _product(self, points: Tensor, sigma: Tensor, vectors: Tensor) -> Tensor:
+        return jacobian_product(lambda y: self._denoiser(y, sigma), points, vectors, mode=self.mode)
+
+
+def _axes(points: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim dim"]:
+    """Return the standard basis at every point."""
+    n, dim = points.shape
+    return torch.eye(dim, dtype=points.dtype, device=points.device).expand(n, -1, -1)
+
+
+def _rademacher(points: Float[Tensor, "n dim"], generator: torch.Generator | None) -> Float[Tensor, "n dim"]:
+    """Draw signs, independent for every coordinate."""
+    signs = torch.randint(2, points.shape, generator=generator, device=points.device)
+    return (2 * signs - 1).to(points.dtype)
+
+
+def _leading_factor(
+    basis: Float[Tensor, "n dim q"], image: Float[Tensor, "n dim q"], rank: int
+) -> Float[Tensor, "n rank dim"]:
+    """Compute √λ₊ Vᵀ of the leading eigenpairs of Q·sym(QᵀJQ)·Qᵀ, from Q and JQ.
+
+    Eigenvectors have no derivative where eigenvalues coincide, but FᵀF has. With V held fixed,
+    F + Λ^(−½)(dJ V − ½V sym(VᵀdJ V))ᵀ has the square G + dJ VVᵀ + VVᵀdJ − VVᵀdJ VVᵀ, which is G + dG when V spans
+    the range of G. The added term is zero in value.
+    """
+    compressed = (basis.mT @ image).detach()
+    values, vectors = batched_eigh(0.5 * (compressed + compressed.mT))
+    values, vectors = values[:, -rank:].flip(-1).clamp_min(0), vectors[..., -rank:].flip(-1)
+    directions = basis @ vectors
+    moved = image @ vectors
+    change = moved - moved.detach()
+    inside = directions.mT @ change
+    change = change - 0.25 * directions @ (inside + inside.mT)
+    rounding = torch.finfo(values.dtype).eps * values.shape[-1] * values[:, :1]
+    inverse = torch.where(values > rounding, values.clamp_min(torch.finfo(values.dtype).tiny).rsqrt(), 0.0)
+    return values.sqrt().unsqueeze(-1) * directions.mT + inverse.unsqueeze(-1) * change.mT

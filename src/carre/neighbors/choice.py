@@ -1,0 +1,58 @@
+"""Which search to use."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from carre.neighbors.brute_force import TorchIndex
+from carre.neighbors.engines import FaissIndex, SklearnIndex, import_faiss
+from carre.neighbors.protocol import Index
+from carre.validation import as_points
+
+_BUILDERS: dict[str, Callable[..., Index]] = {
+    "torch": TorchIndex,
+    "faiss": FaissIndex,
+    "hnsw": partial(FaissIndex, kind="hnsw"),
+    "ivf": partial(FaissIndex, kind="ivf"),
+    "sklearn": SklearnIndex,
+}
+KINDS = ("auto", *_BUILDERS)
+
+
+def build_index(samples: Any, kind: str = "auto", *, memory: int | None = None) -> Index:
+    """Build an index over samples.
+
+    Args:
+        samples: The samples.
+        kind: "torch" (exact, where the samples are), "faiss" (exact), "hnsw", "ivf" (approximate, for millions of
+            samples on a CPU), "sklearn" (exact), or "auto": torch on a GPU, else faiss if it is installed, else
+            scikit-learn.
+        memory: Bytes that temporary results may take; by default a share of what is free.
+
+    Example:
+        >>> build_index(torch.zeros(5, 2), "torch")
+        TorchIndex(n_samples=5, dim=2, name='torch')
+    """
+    kind = checked_kind(kind)
+    samples = as_points(samples, name="samples").tensor
+    return _BUILDERS[_resolve(samples.device) if kind == "auto" else kind](samples, memory=memory)
+
+
+def checked_kind(kind: str) -> str:
+    """Check the name of an index, and that what it needs is installed."""
+    if kind not in KINDS:
+        raise ValueError(f"index must be one of {', '.join(KINDS)}, or a NeighborIndex; got {kind!r}")
+    if kind in ("faiss", "hnsw", "ivf"):
+        import_faiss()
+    return kind
+
+
+def _resolve(device: torch.device) -> str:
+    if device.type != "cpu":
+        return "torch"
+    return "faiss" if importlib.util.find_spec("faiss") else "sklearn"

@@ -1,0 +1,52 @@
+"""The pointwise steps of a residual block: each one formula and, in training on a GPU, one kernel."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from carre.kernels import are_fused
+
+_EPSILON = 1e-5
+
+
+def modulated_norm(
+    hidden: Float[Tensor, "batch width"], modulation: Float[Tensor, "batch twice_width"]
+) -> tuple[Float[Tensor, "batch width"], Float[Tensor, "batch width"]]:
+    """Compute LN(h)·(1 + scale) + shift, with the modulation [scale, shift]; return it and h.
+
+    Take h from the result for what follows: its gradient then joins that of the norm in one kernel.
+    """
+    if are_fused():
+        from carre.kernels.blocks import ModulatedNorm  # noqa: PLC0415
+
+        return ModulatedNorm.apply(hidden, modulation, _EPSILON)  # type: ignore[no-any-return, no-untyped-call]
+    scale, shift = modulation.chunk(2, -1)
+    normed = functional.layer_norm(hidden, hidden.shape[-1:], eps=_EPSILON)
+    return torch.addcmul(shift + normed, normed, scale), hidden
+
+
+def gated_linear(inputs: Float[Tensor, "batch width"], linear: nn.Linear) -> Float[Tensor, "batch half"]:
+    """Compute SiLU(a)·b of [a, b] = Wx + c."""
+    if are_fused():
+        from carre.kernels.blocks import GatedSilu  # noqa: PLC0415
+
+        fused: Tensor = GatedSilu.apply(functional.linear(inputs, linear.weight), linear.bias)  # type: ignore[no-untyped-call]
+        return fused
+    gate, value = linear(inputs).chunk(2, -1)
+    gated: Tensor = functional.silu(gate) * value
+    return gated
+
+
+def fourier_features(
+    bandwidth: Float[Tensor, " batch"], frequencies: Float[Tensor, " half"]
+) -> Float[Tensor, "batch width"]:
+    """Compute the cosines and sines of ω·log σ. In training σ has no gradient, and the kernel gives none."""
+    if are_fused() and not bandwidth.requires_grad:
+        from carre.kernels.blocks import fourier  # noqa: PLC0415
+
+        return fourier(bandwidth, frequencies)
+    angles = bandwidth.log()[:, None] * frequencies
+    return torch.cat([angles.cos(), angles.sin()], 1)
