@@ -25,6 +25,8 @@ ORDER = [
     "fitting",
     "estimator",
     "report",
+    "benchmarks",
+    "cli",
 ]
 FILES = sorted(ROOT.rglob("*.py"))
 

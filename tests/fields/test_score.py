@@ -246,7 +246,7 @@ def test_a_trace_from_one_probe_is_refused():
 def test_points_on_a_gpu_are_answered_there_with_the_same_probes(rng):
     sphere = Sphere(8).embed(64, generator=rng)
     points = sphere.sample(10, generator=rng)
-    field = ScoreField(ExactField(sphere), rank=6)
+    field = ScoreField(ExactField(sphere), rank=12)
     on_gpu = field.metric(points.cuda(), 0.25)
     assert on_gpu.factor.is_cuda
     torch.testing.assert_close(on_gpu.dense().cpu(), field.metric(points, 0.25).dense(), atol=1e-8, rtol=0)

@@ -104,6 +104,13 @@ class KernelField:
                 factors.append(compress(rows, near.n_summed, rank=self.rank))
         return LowRankMetric(torch.cat(factors))
 
+    def weighted_displacements(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n k dim"]:
+        """Compute the rows √wⱼ(xⱼ−m)/σ whose outer products sum to G, without compressing them to D rows."""
+        with full_precision():
+            near = self._neighborhoods(points, bandwidth)
+            rows = [torch.cat(list(factor_rows(n, first_moments(n), centered=self.centered)), 1) for n in near]
+        return torch.cat(rows)
+
     def denoise(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
         """Compute the weighted mean of the samples, E[X | Y=y]."""
         with full_precision():

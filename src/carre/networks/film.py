@@ -84,8 +84,8 @@ class FilmMLP(nn.Module):
         self.film = nn.Linear(conditioning, (n_blocks + 1) * 2 * width, bias=False)
         self.inlet = nn.Linear(in_features, width)
         self.blocks = nn.ModuleList([block(width) for _ in range(n_blocks)])
-        self.head = nn.Linear(width, out_features)
-        nn.init.zeros_(self.head.bias)
+        # No bias here either: the shift of the last norm is one.
+        self.head = nn.Linear(width, out_features, bias=False)
         if head_deviation > 0:
             nn.init.normal_(self.head.weight, std=head_deviation)
         else:

@@ -1,0 +1,98 @@
+"""What the sphere benchmark is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class SphereSettings:
+    """A sphere S^d, randomly rotated in R^D, and the methods that are to find its tangent spaces.
+
+    Every method gets the same samples. Its settings (σ, and k where it has neighbors) are searched on the same
+    validation points, with labels, as in [RMM, App. E]; errors are then measured at other points.
+
+    Attributes:
+        dimension: d.
+        ambient_dim: D.
+        rank: Rows of the learned factor.
+        sizes: Numbers of samples.
+        bandwidths: The grid of σ. The learned field is asked only within its trained range.
+        n_neighbors: The grid of k; values beyond the number of samples are left out.
+        engines: Searches for the kernel, by the names of `carre.neighbors.build_index`.
+        n_validation: Points that settings are searched on.
+        n_test: Points that errors are measured at.
+        n_timed: Points per timed call of a kernel.
+        n_timed_learned: Points per timed call of the learned field.
+        n_score: Points at which the Jacobian of the learned denoiser is evaluated; 0 leaves that method out.
+        profile_size: The size at which mean eigenvalues are recorded.
+        fit: Settings of `MetricMatching`, beyond the rank.
+        seed: Of everything random.
+    """
+
+    dimension: int = 8
+    ambient_dim: int = 64
+    rank: int = 16
+    sizes: tuple[int, ...] = (8192, 65_536, 524_288, 2_097_152, 8_388_608)
+    bandwidths: tuple[float, ...] = tuple(2.0**k for k in range(-9, 5))
+    n_neighbors: tuple[int, ...] = tuple(2**p for p in range(3, 12))
+    engines: tuple[str, ...] = ("torch",)
+    n_validation: int = 1000
+    n_test: int = 2000
+    n_timed: int = 4096
+    n_timed_learned: int = 2**20
+    n_score: int = 500
+    profile_size: int = 524_288
+    fit: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.dimension < self.ambient_dim:
+            raise ValueError(
+                f"dimension must be at least 1 and below ambient_dim, {self.ambient_dim}; got {self.dimension}"
+            )
+        if not self.sizes or min(self.sizes) < 100:
+            raise ValueError(f"sizes must be at least 100 samples each; got {self.sizes}")
+        if not self.dimension <= self.rank:
+            raise ValueError(f"rank must be at least the dimension, {self.dimension}; got {self.rank}")
+        if not self.bandwidths or min(self.bandwidths) <= 0:
+            raise ValueError(f"bandwidths must be positive; got {self.bandwidths}")
+        if not self.n_neighbors or min(self.n_neighbors) < 2:
+            raise ValueError(f"n_neighbors must be at least 2; got {self.n_neighbors}")
+
+
+FULL = SphereSettings()
+"""The paper's setting, for a GPU."""
+
+CPU = SphereSettings(
+    sizes=(8192, 32_768, 131_072, 1_048_576),
+    engines=("torch", "faiss", "hnsw"),
+    n_validation=300,
+    n_test=500,
+    n_timed=256,
+    n_timed_learned=16_384,
+    n_score=0,
+)
+"""The same sphere on a CPU, with the searches that are used there."""
+
+QUICK = SphereSettings(
+    dimension=3,
+    ambient_dim=16,
+    rank=8,
+    sizes=(1000, 8000),
+    bandwidths=tuple(2.0**k for k in range(-6, 1)),
+    n_neighbors=(32, 128, 512),
+    n_validation=200,
+    n_test=500,
+    n_timed=512,
+    n_timed_learned=4096,
+    n_score=100,
+    profile_size=8000,
+    fit=MappingProxyType({"max_steps": 500, "width": 64, "batch_size": 256}),
+)
+"""A small sphere, for a look on any machine."""

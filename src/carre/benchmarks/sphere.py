@@ -1,0 +1,224 @@
+"""Accuracy and speed on a sphere, as the samples grow [RMM, Sec. 5.1, Fig. 2 and 7]."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from carre.benchmarks.kernels import kernel_rows
+from carre.benchmarks.settings import SphereSettings
+from carre.benchmarks.step import measure_product_rate, measure_step
+from carre.estimator import MetricMatching
+from carre.evaluation import best_bandwidth, eigenvalue_profile, oracle_errors, peak_memory, tangent_errors, throughput
+from carre.fields import KernelField, MetricField, NeuralField, ScoreField
+from carre.manifolds import Manifold, Sphere
+
+# What a step is timed at: batch, width.
+_STEPS = ((1024, 512), (4096, 512), (16_384, 512), (16_384, 1024))
+_QUICK_STEPS = ((256, 128),)
+
+
+def run_sphere(
+    settings: SphereSettings, *, device: str = "cpu", report: Callable[[str], None] | None = None
+) -> dict[str, Any]:
+    """Run the benchmark; return what results.json holds.
+
+    Args:
+        settings: Sizes, grids and methods.
+        device: Where everything runs.
+        report: Told in a line what was measured, as it goes.
+    """
+    tell = report or (lambda line: None)
+    manifold = Sphere(settings.dimension).embed(
+        settings.ambient_dim, generator=torch.Generator().manual_seed(settings.seed)
+    )
+    _warm_up(settings, device)
+    rows: list[dict[str, Any]] = []
+    eigenvalues: dict[str, list[float]] = {}
+    for size in settings.sizes:
+        size_rows, profile = _run_size(size, manifold, settings, device, tell)
+        rows += size_rows
+        eigenvalues |= profile
+        if device != "cpu":
+            torch.cuda.empty_cache()
+    return {
+        "hardware": torch.cuda.get_device_name() if device != "cpu" else f"{torch.get_num_threads()} CPU threads",
+        "date": date.today().isoformat(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "settings": {**vars(settings), "fit": dict(settings.fit)},
+        "rows": rows,
+        "eigenvalues": eigenvalues,
+        "training_step": _training_steps(settings, device, tell),
+    }
+
+
+def _run_size(
+    size: int, manifold: Manifold, settings: SphereSettings, device: str, tell: Callable[[str], None]
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Measure all methods on one dataset."""
+    generator = torch.Generator(device).manual_seed(settings.seed + size)
+    samples, validation, test = (
+        manifold.sample(n, generator=generator, dtype=torch.float32)
+        for n in (size, settings.n_validation, settings.n_test)
+    )
+    with torch.no_grad():
+        learned, field = _learned_row(samples, manifold, validation, test, settings, device)
+        tell(_line(size, learned))
+        rows = [learned]
+        if settings.n_score:
+            rows.append(
+                _score_row(field, manifold, validation, test, settings, learned["validation_curve"]["bandwidths"])
+            )
+            tell(_line(size, rows[-1]))
+        for row in kernel_rows(samples, manifold, validation, test, settings):
+            rows.append(row)
+            tell(_line(size, row))
+        profile = _profiles(field, samples, test, rows, settings) if size == settings.profile_size else {}
+    return [{"n": size, **row} for row in rows], profile
+
+
+def _learned_row(
+    samples: Float[Tensor, "n dim"],
+    manifold: Manifold,
+    validation: Tensor,
+    test: Tensor,
+    settings: SphereSettings,
+    device: str,
+) -> tuple[dict[str, Any], NeuralField]:
+    """Fit with the defaults; measure at the label-free scale and at the best of the grid."""
+    # All D coordinates: in the linear hull, which a fit finds by default, a rotated sphere is easier than it looks.
+    given = {"reduce": False, **settings.fit}
+    estimator = MetricMatching(rank=settings.rank, device=device, random_state=settings.seed, verbose=False, **given)
+    start = time.perf_counter()
+    with torch.enable_grad():
+        estimator.fit(samples)
+    seconds = time.perf_counter() - start
+    exact: NeuralField = estimator.field_
+    field = exact.with_mixed_precision() if device != "cpu" else exact
+    low, high = estimator.bandwidth_range_
+    tuned = best_bandwidth(field, manifold, validation, [s for s in settings.bandwidths if low <= s <= high])
+    sigma, d = tuned.bandwidth, settings.dimension
+    points = _repeated(test, settings.n_timed_learned)
+    metric = lambda y: field.metric(y, sigma).factor  # noqa: E731
+
+    def timed(function: Callable[[Tensor], object]) -> float:
+        return throughput(function, points, repeats=5, warmup=2, seconds=8.0).points_per_second
+
+    row = {
+        "method": "learned",
+        "bandwidth": sigma,
+        "at_end": list(tuned.at_end),
+        "validation_curve": {"bandwidths": list(tuned.grids["bandwidth"]), "errors": tuned.curve.tolist()},
+        "tangent_error": _mean_error(field, manifold, test, sigma),
+        "tangent_error_full_precision": _mean_error(exact, manifold, test, sigma),
+        "label_free_bandwidth": estimator.bandwidth_,
+        "label_free_tangent_error": _mean_error(exact, manifold, test, estimator.bandwidth_),
+        "relative_error_of_G": float(oracle_errors(exact, manifold, test, sigma).mean()),
+        "fit_seconds": seconds,
+        "training_seconds": estimator.history_.seconds,
+        "steps": estimator.history_.steps,
+        "metric_per_second": timed(metric),
+        "tangent_per_second": timed(lambda y: field.metric(y, sigma).tangent_basis(d)),
+        "metric_per_second_full_precision": timed(lambda y: exact.metric(y, sigma).factor),
+        "peak_bytes": peak_memory(metric, points[: settings.n_timed]),
+        "points_per_call": len(points),
+    }
+    return row, exact
+
+
+def _score_row(
+    learned: NeuralField,
+    manifold: Manifold,
+    validation: Tensor,
+    test: Tensor,
+    settings: SphereSettings,
+    grid: list[float],
+) -> dict[str, Any]:
+    """The Jacobian of the learned denoiser, in full: what one has without a factor network."""
+    field = ScoreField(learned)
+    tuned = best_bandwidth(field, manifold, validation[: settings.n_score], grid)
+    points = test[: settings.n_score]
+    metric = lambda y: field.metric(y, tuned.bandwidth).factor  # noqa: E731
+    return {
+        "method": "Jacobian of the learned denoiser",
+        "bandwidth": tuned.bandwidth,
+        "at_end": list(tuned.at_end),
+        "tangent_error": _mean_error(field, manifold, points, tuned.bandwidth),
+        "metric_per_second": throughput(metric, points, repeats=3, warmup=1, seconds=5.0).points_per_second,
+        "peak_bytes": peak_memory(metric, points),
+        "points_per_call": len(points),
+    }
+
+
+def _profiles(
+    learned: NeuralField, samples: Tensor, test: Tensor, rows: list[dict[str, Any]], settings: SphereSettings
+) -> dict[str, Any]:
+    """Record the mean leading eigenvalues of each method at its best setting [RMM, Fig. 7]."""
+    profiles = {}
+    for row in rows:
+        field: MetricField = learned
+        if "n_neighbors" in row and row["engine"] == settings.engines[0]:
+            centered = row["method"] == "kernel, centered"
+            field = KernelField(samples, n_neighbors=row["n_neighbors"], centered=centered)
+        elif row["method"] != "learned":
+            continue
+        # A few hundred points: the eigenvalues of D×D matrices are slow where there are more neighbors than columns.
+        mean = eigenvalue_profile(field, test[:500], row["bandwidth"]).mean
+        profiles[row["method"]] = mean[: settings.rank].tolist()
+    return profiles
+
+
+def _training_steps(settings: SphereSettings, device: str, tell: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Time training steps; on a GPU beside the rate of a large product."""
+    on_gpu = device != "cpu"
+    rate = measure_product_rate(device=device) if on_gpu else None
+    rows = []
+    for batch, width in _STEPS if on_gpu else _QUICK_STEPS:
+        row = measure_step(
+            batch,
+            width=width,
+            dim=settings.ambient_dim,
+            rank=settings.rank,
+            mixed_precision=on_gpu,
+            device=device,
+            repeats=400 if on_gpu else 50,
+        )
+        share = "" if rate is None else f", {row['operations_per_second'] / rate:.0%} of a large product's rate"
+        rows.append(row | {"product_rate": rate})
+        tell(f"training step, batch {batch:,}, width {width}: {row['milliseconds']:.2f} ms{share}")
+    return rows
+
+
+def _mean_error(field: MetricField, manifold: Manifold, points: Tensor, bandwidth: float) -> float:
+    return float(tangent_errors(field, manifold, points, bandwidth).mean())
+
+
+def _repeated(points: Tensor, count: int) -> Tensor:
+    return points.repeat(-(-count // len(points)), 1)[:count]
+
+
+def _warm_up(settings: SphereSettings, device: str) -> None:
+    """Load libraries and compile kernels, so that the first fit is timed like the others."""
+    if device == "cpu":
+        return
+    points = torch.randn(4096, settings.ambient_dim, device=device)
+    MetricMatching(rank=settings.rank, device=device, max_steps=5, verbose=False).fit(points)
+
+
+def _line(size: int, row: dict[str, Any]) -> str:
+    """Say in a line what was measured."""
+    where = f" ({row['engine']})" if "engine" in row else ""
+    setting = f"σ = {row['bandwidth']:.3g}" + (f", k = {row['n_neighbors']}" if "n_neighbors" in row else "")
+    seconds = f", fit in {row['fit_seconds']:.1f} s" if "fit_seconds" in row else ""
+    return (
+        f"n = {size:,}: {row['method']}{where}: tangent error {row['tangent_error']:.4f} at {setting}{seconds}, "
+        f"{row['metric_per_second']:,.0f} metrics/s"
+    )

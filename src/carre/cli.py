@@ -1,0 +1,107 @@
+"""The command ``carre``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    help="Learn the Riemannian geometry of a dataset from samples, and use it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+benchmark = typer.Typer(help="Benchmarks that regenerate the published figures.", no_args_is_help=True)
+app.add_typer(benchmark, name="benchmark")
+
+
+@app.callback()
+def main() -> None:
+    """Learn the Riemannian geometry of a dataset from samples, and use it."""
+
+
+@benchmark.command()
+def sphere(
+    out: Annotated[Path, typer.Option(help="Folder for results.json, tables.md and the figures.")] = Path("sphere"),
+    quick: Annotated[bool, typer.Option("--quick", help="A small sphere: two minutes on a laptop.")] = False,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one by default.")] = None,
+    sizes: Annotated[str | None, typer.Option(help="Numbers of samples, separated by commas.")] = None,
+    dimension: Annotated[int | None, typer.Option(help="Dimension d of the sphere.")] = None,
+    ambient: Annotated[int | None, typer.Option(help="Dimension D of the space that it lies in.")] = None,
+    rank: Annotated[int | None, typer.Option(help="Rank of the learned metric.")] = None,
+    engines: Annotated[str | None, typer.Option(help="Neighbor searches, separated by commas.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+) -> None:
+    """Compare the learned metric with the k-NN carré du champ on a sphere, as the samples grow.
+
+    Every method is tuned on the same validation points. Writes results.json, tables.md and figures.
+
+    Examples:
+
+      carre benchmark sphere --quick
+
+      carre benchmark sphere --device cuda --out sphere-gpu
+
+      carre benchmark sphere --device cpu --sizes 8192,65536 --engines torch,faiss,hnsw
+    """
+    import torch  # noqa: PLC0415  (the help should not wait for it)
+
+    from carre import benchmarks  # noqa: PLC0415
+    from carre.fitting import choose_device  # noqa: PLC0415
+
+    try:
+        where = choose_device(device, torch.empty(0)).type
+        base = benchmarks.QUICK if quick else benchmarks.FULL if where == "cuda" else benchmarks.CPU
+        given: dict[str, Any] = {"dimension": dimension, "ambient_dim": ambient, "rank": rank}
+        given |= {"sizes": _numbers("sizes", sizes), "engines": None if engines is None else tuple(engines.split(","))}
+        settings = dataclasses.replace(base, seed=seed, **{k: v for k, v in given.items() if v is not None})
+        if out.exists() and not out.is_dir():
+            raise ValueError(f"out must be a folder; {out} is a file")
+        results = benchmarks.run_sphere(settings, device=where, report=lambda line: typer.echo(line, err=True))
+    except (ValueError, ImportError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from error
+    typer.echo(_write_benchmark(results, out))
+
+
+def _numbers(name: str, text: str | None) -> tuple[int, ...] | None:
+    """Read whole numbers, separated by commas."""
+    if text is None:
+        return None
+    try:
+        return tuple(int(part.replace("_", "")) for part in text.split(","))
+    except ValueError as error:
+        raise ValueError(f"{name} must be whole numbers separated by commas; got {text!r}") from error
+
+
+def _write_benchmark(results: dict[str, Any], out: Path) -> str:
+    """Write results, tables and, with matplotlib, figures; return the tables."""
+    from carre.benchmarks import sphere_tables  # noqa: PLC0415
+
+    tables = sphere_tables(results)
+    out.mkdir(parents=True, exist_ok=True)
+    _write_whole(out / "results.json", json.dumps(results, indent=1) + "\n")
+    _write_whole(out / "tables.md", tables + "\n")
+    try:
+        from carre.report.scaling import plot_eigenvalues, plot_scaling  # noqa: PLC0415
+    except ImportError as error:
+        return f"{tables}\n\nwritten to {out}, without figures: {error}"
+    plot_scaling(results).savefig(out / "scaling.png", dpi=150)
+    if results["eigenvalues"]:
+        plot_eigenvalues(results).savefig(out / "eigenvalues.png", dpi=150)
+    return f"{tables}\n\nwritten to {out}"
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file so that it is there whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+
+
+if __name__ == "__main__":
+    app()
