@@ -61,7 +61,12 @@ def sphere(
         settings = dataclasses.replace(base, seed=seed, **{k: v for k, v in given.items() if v is not None})
         if out.exists() and not out.is_dir():
             raise ValueError(f"out must be a folder; {out} is a file")
-        results = benchmarks.run_sphere(settings, device=where, report=lambda line: typer.echo(line, err=True))
+        results = benchmarks.run_sphere(
+            settings,
+            device=where,
+            report=lambda line: typer.echo(line, err=True),
+            save=lambda results: _write_whole(out / "results.json", json.dumps(results, indent=1) + "\n"),
+        )
     except (ValueError, ImportError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from error
@@ -83,7 +88,6 @@ def _write_benchmark(results: dict[str, Any], out: Path) -> str:
     from carre.benchmarks import sphere_tables  # noqa: PLC0415
 
     tables = sphere_tables(results)
-    out.mkdir(parents=True, exist_ok=True)
     _write_whole(out / "results.json", json.dumps(results, indent=1) + "\n")
     _write_whole(out / "tables.md", tables + "\n")
     try:
@@ -98,6 +102,7 @@ def _write_benchmark(results: dict[str, Any], out: Path) -> str:
 
 def _write_whole(path: Path, text: str) -> None:
     """Write a file so that it is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text, encoding="utf-8")
     os.replace(partial, path)

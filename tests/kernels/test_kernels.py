@@ -7,7 +7,7 @@ import torch
 
 from carre.geometry import LowRankMetric
 from carre.kernels import are_available, are_fused, fused_kernels
-from carre.matching import LogUniform, metric_matching_loss, perturb
+from carre.matching import JacobianProbe, LogUniform, metric_matching_loss, perturb
 from carre.networks import build_model
 from carre.networks.pointwise import fourier_features, gated_linear, modulated_norm
 from carre.training import Objective, TrainingConfig
@@ -72,12 +72,14 @@ def test_the_fourier_features_are_their_formula():
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("with_probe", [True, False])
 @pytest.mark.parametrize(("rank", "dim", "draws"), [(5, 7, 1), (16, 64, 8), (64, 128, 2), (100, 784, 1)])
-def test_the_loss_is_its_formula(rank, dim, draws, rng):
+def test_the_loss_is_its_formula(rank, dim, draws, with_probe, rng):
     """The last shape does not fit into the kernel, and takes the formula itself."""
     factor = (torch.randn(6, rank, dim, generator=rng) / dim**0.5).requires_grad_()
     displacement = torch.randn(6, draws, dim, generator=rng)
-    for fused, plain in both_ways(lambda f, d: metric_matching_loss(LowRankMetric(f), d), factor, displacement):
+    probe = JacobianProbe(*(torch.randn(6, dim, generator=rng).cuda() for _ in range(2))) if with_probe else None
+    for fused, plain in both_ways(lambda f, d: metric_matching_loss(LowRankMetric(f), d, probe), factor, displacement):
         assert (fused - plain).norm() < 1e-4 * plain.norm()
 
 

@@ -9,6 +9,7 @@ from torch import nn
 from carre.matching import LogUniform
 from carre.networks import build_model
 from carre.training import Objective, TrainingConfig, TrainingDivergedError, train
+from carre.training import stepper as stepper_module
 from carre.training.monitor import HeldOut
 from carre.training.stepper import Stepper
 
@@ -85,9 +86,12 @@ def test_mixed_precision_leaves_noise_targets_and_losses_in_full_precision(monke
     """Only the network itself may see bfloat16: σ below 4e-3 of the data would drown in it (THEORY, pitfall 1)."""
     seen = {}
 
-    def spy(self, mean, factor, batch, losses=Objective.losses):
-        result = losses(self, mean, factor, batch)
+    real = Objective.losses
+
+    def spy(self, mean, factor, batch, probe):
+        result = real(self, mean, factor, batch, probe)
         seen.update(target=batch.mean_target.dtype, displacement=batch.displacement.dtype, loss=result[1].dtype)
+        seen.update(products=probe.products.dtype)
         return result
 
     monkeypatch.setattr(Objective, "losses", spy)
@@ -96,7 +100,19 @@ def test_mixed_precision_leaves_noise_targets_and_losses_in_full_precision(monke
     training.model.factor.trunk.head.register_forward_hook(lambda module, given, result: hidden.append(result.dtype))
     training.step(1e-3)
     assert hidden == [torch.bfloat16]
-    assert seen["target"] == seen["displacement"] == seen["loss"] == torch.float32
+    assert seen["target"] == seen["displacement"] == seen["loss"] == seen["products"] == torch.float32
+
+
+def test_the_jacobian_of_the_denoiser_is_probed_only_where_one_is_trained(monkeypatch):
+    calls = []
+    real = stepper_module.probe_jacobian
+    monkeypatch.setattr(stepper_module, "probe_jacobian", lambda *a, **k: calls.append(1) or real(*a, **k))
+    stepper().step(1e-3)
+    assert calls == [1]
+    stepper(match_jacobian=False).step(1e-3)
+    config, uncentered = TrainingConfig(batch_size=32), Objective(train_mean=False, centered=False)
+    Stepper(small_model(), circle(), RANGE, uncentered, config, torch.Generator().manual_seed(0)).step(1e-3)
+    assert calls == [1]
 
 
 def test_a_parameter_shared_by_two_parts_is_stepped_once():

@@ -87,7 +87,7 @@ def _tuned_row(
         return batched_eigh(field.metric(y, sigma).dense())[1][..., -d:]
 
     def timed(function: Any) -> float:
-        return throughput(function, points, repeats=5, warmup=1, seconds=6.0).points_per_second
+        return throughput(function, points, repeats=3, warmup=1, seconds=3.0).points_per_second
 
     metric = lambda y: field.weighted_displacements(y, sigma)  # noqa: E731
     return {

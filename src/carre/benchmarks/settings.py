@@ -81,18 +81,18 @@ CPU = SphereSettings(
 """The same sphere on a CPU, with the searches that are used there."""
 
 QUICK = SphereSettings(
-    dimension=3,
-    ambient_dim=16,
-    rank=8,
+    dimension=5,
+    ambient_dim=32,
+    rank=12,
     sizes=(1000, 8000),
-    bandwidths=tuple(2.0**k for k in range(-6, 1)),
+    bandwidths=tuple(2.0**k for k in range(-6, 3)),
     n_neighbors=(32, 128, 512),
     n_validation=200,
     n_test=500,
-    n_timed=512,
+    n_timed=256,
     n_timed_learned=4096,
     n_score=100,
     profile_size=8000,
-    fit=MappingProxyType({"max_steps": 500, "width": 64, "batch_size": 256}),
+    fit=MappingProxyType({"max_steps": 1000, "width": 128, "batch_size": 256}),
 )
 """A small sphere, for a look on any machine."""

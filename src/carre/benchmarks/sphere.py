@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import platform
 import time
 from collections.abc import Callable
@@ -20,13 +21,17 @@ from carre.evaluation import best_bandwidth, eigenvalue_profile, oracle_errors, 
 from carre.fields import KernelField, MetricField, NeuralField, ScoreField
 from carre.manifolds import Manifold, Sphere
 
-# What a step is timed at: batch, width.
-_STEPS = ((1024, 512), (4096, 512), (16_384, 512), (16_384, 1024))
-_QUICK_STEPS = ((256, 128),)
+# What a step is timed at: batch and width, without and with the Jacobian of the denoiser as a second target.
+_STEPS = ((1024, 512), (16_384, 512), (16_384, 1024))
+_CPU_STEPS = ((256, 128),)
 
 
 def run_sphere(
-    settings: SphereSettings, *, device: str = "cpu", report: Callable[[str], None] | None = None
+    settings: SphereSettings,
+    *,
+    device: str = "cpu",
+    report: Callable[[str], None] | None = None,
+    save: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Run the benchmark; return what results.json holds.
 
@@ -34,30 +39,32 @@ def run_sphere(
         settings: Sizes, grids and methods.
         device: Where everything runs.
         report: Told in a line what was measured, as it goes.
+        save: Given the results so far after every size, so that an interrupted run is not lost.
     """
     tell = report or (lambda line: None)
     manifold = Sphere(settings.dimension).embed(
         settings.ambient_dim, generator=torch.Generator().manual_seed(settings.seed)
     )
     _warm_up(settings, device)
-    rows: list[dict[str, Any]] = []
-    eigenvalues: dict[str, list[float]] = {}
-    for size in settings.sizes:
-        size_rows, profile = _run_size(size, manifold, settings, device, tell)
-        rows += size_rows
-        eigenvalues |= profile
-        if device != "cpu":
-            torch.cuda.empty_cache()
-    return {
+    results: dict[str, Any] = {
         "hardware": torch.cuda.get_device_name() if device != "cpu" else f"{torch.get_num_threads()} CPU threads",
         "date": date.today().isoformat(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "settings": {**vars(settings), "fit": dict(settings.fit)},
-        "rows": rows,
-        "eigenvalues": eigenvalues,
+        "rows": [],
+        "eigenvalues": {},
         "training_step": _training_steps(settings, device, tell),
     }
+    for size in settings.sizes:
+        rows, profile = _run_size(size, manifold, settings, device, tell)
+        results["rows"] += rows
+        results["eigenvalues"] |= profile
+        if save is not None:
+            save(results)
+        if device != "cpu":
+            torch.cuda.empty_cache()
+    return results
 
 
 def _run_size(
@@ -110,7 +117,7 @@ def _learned_row(
     metric = lambda y: field.metric(y, sigma).factor  # noqa: E731
 
     def timed(function: Callable[[Tensor], object]) -> float:
-        return throughput(function, points, repeats=5, warmup=2, seconds=8.0).points_per_second
+        return throughput(function, points, repeats=5, warmup=2, seconds=6.0).points_per_second
 
     row = {
         "method": "learned",
@@ -152,7 +159,7 @@ def _score_row(
         "bandwidth": tuned.bandwidth,
         "at_end": list(tuned.at_end),
         "tangent_error": _mean_error(field, manifold, points, tuned.bandwidth),
-        "metric_per_second": throughput(metric, points, repeats=3, warmup=1, seconds=5.0).points_per_second,
+        "metric_per_second": throughput(metric, points, repeats=3, warmup=1, seconds=3.0).points_per_second,
         "peak_bytes": peak_memory(metric, points),
         "points_per_call": len(points),
     }
@@ -181,19 +188,20 @@ def _training_steps(settings: SphereSettings, device: str, tell: Callable[[str],
     on_gpu = device != "cpu"
     rate = measure_product_rate(device=device) if on_gpu else None
     rows = []
-    for batch, width in _STEPS if on_gpu else _QUICK_STEPS:
+    for (batch, width), match_jacobian in itertools.product(_STEPS if on_gpu else _CPU_STEPS, (False, True)):
         row = measure_step(
             batch,
             width=width,
             dim=settings.ambient_dim,
             rank=settings.rank,
             mixed_precision=on_gpu,
+            match_jacobian=match_jacobian,
             device=device,
-            repeats=400 if on_gpu else 50,
+            repeats=500 if on_gpu else 50,
         )
         share = "" if rate is None else f", {row['operations_per_second'] / rate:.0%} of a large product's rate"
         rows.append(row | {"product_rate": rate})
-        tell(f"training step, batch {batch:,}, width {width}: {row['milliseconds']:.2f} ms{share}")
+        tell(f"training step, batch {batch:,}, width {width}: {row['milliseconds']:.3f} ms{share}")
     return rows
 
 

@@ -6,11 +6,10 @@ import time
 from typing import Any
 
 import torch
-from torch import nn
 
 from carre.manifolds import Sphere
 from carre.matching import LogUniform
-from carre.networks import build_model
+from carre.networks import MetricModel, build_model
 from carre.training import Objective, TrainingConfig
 from carre.training.stepper import Stepper
 
@@ -23,14 +22,16 @@ def measure_step(
     rank: int = 16,
     n_blocks: int = 3,
     mixed_precision: bool = False,
+    match_jacobian: bool = True,
     device: str = "cpu",
     repeats: int = 200,
 ) -> dict[str, Any]:
     """Time training steps of twin networks, after a warm-up.
 
     The arithmetic that is counted is that of the networks' matrix products: two operations per weight and
-    sample forward and four backward, two of which the first layer does not need. Noise, losses, the
-    optimizer and everything pointwise are overhead.
+    sample forward and four backward, two of which the first layer does not need; and two more per weight of
+    the denoiser for the products with its Jacobian. Noise, losses, the optimizer and everything pointwise are
+    overhead.
 
     Returns:
         Milliseconds per step (median of five series), seconds until the first step could be taken, and counted
@@ -41,8 +42,10 @@ def measure_step(
     samples = sphere.sample(16_384, generator=torch.Generator().manual_seed(1), dtype=torch.float32).to(where)
     torch.manual_seed(0)
     model = build_model(dim, rank, width=width, n_blocks=n_blocks, spread=1.0).to(where)
-    operations = batch_size * _operations_per_sample(model)
-    config = TrainingConfig(batch_size=batch_size, n_references=0, mixed_precision=mixed_precision)
+    operations = batch_size * _operations_per_sample(model, match_jacobian)
+    config = TrainingConfig(
+        batch_size=batch_size, n_references=0, mixed_precision=mixed_precision, match_jacobian=match_jacobian
+    )
     generator = torch.Generator(where).manual_seed(0)
     start = time.perf_counter()
     stepper = Stepper(model, samples, LogUniform(0.01, 1.0), Objective(), config, generator)
@@ -62,6 +65,7 @@ def measure_step(
         "width": width,
         "n_blocks": n_blocks,
         "mixed_precision": mixed_precision,
+        "match_jacobian": match_jacobian,
         "milliseconds": 1e3 * seconds,
         "start_seconds": ready,
         "operations_per_second": operations / seconds,
@@ -82,9 +86,15 @@ def measure_product_rate(*, size: int = 8192, device: str = "cuda", dtype: torch
     return 10 * 2 * size**3 / (time.perf_counter() - start)
 
 
-def _operations_per_sample(model: nn.Module) -> int:
-    matrices = ((name, p.numel()) for name, p in model.named_parameters() if p.ndim == 2)
-    return sum((4 if "inlet" in name else 6) * size for name, size in matrices)
+def _operations_per_sample(model: MetricModel, match_jacobian: bool) -> int:
+    weights = [(name, p.numel()) for name, p in model.named_parameters() if p.ndim == 2]
+    products = sum(size for name, size in weights if name.startswith("mean") and _is_on_the_way(name))
+    return sum((4 if "inlet" in name else 6) * size for name, size in weights) + 2 * match_jacobian * products
+
+
+def _is_on_the_way(name: str) -> bool:
+    """Say whether a weight lies between the points and the output, rather than between σ and the output."""
+    return "film" not in name and "embedding" not in name
 
 
 def _wait(device: torch.device) -> None:

@@ -71,8 +71,9 @@ def _steps(results: dict[str, Any]) -> str:
     for row in results["training_step"]:
         rate = row["product_rate"]
         share = "" if rate is None else f"{row['operations_per_second'] / rate:.0%}"
-        name = f"batch {row['batch_size']:,}, two networks of {row['n_blocks']} × {row['width']}"
-        lines.append(_row(name, [f"{row['milliseconds']:.2f}", share]))
+        target = "both targets" if row["match_jacobian"] else "displacements alone"
+        name = f"batch {row['batch_size']:,}, two networks of {row['n_blocks']} × {row['width']}, {target}"
+        lines.append(_row(name, [f"{row['milliseconds']:.3f}", share]))
     return "\n".join(lines)
 
 

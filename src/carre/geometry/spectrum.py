@@ -44,9 +44,16 @@ class Spectrum:
 def batched_eigh(
     matrices: Float[Tensor, "*batch n n"],
 ) -> tuple[Float[Tensor, "*batch n"], Float[Tensor, "*batch n n"]]:
-    """Decompose symmetric matrices, eigenvalues ascending, in chunks that every backend accepts."""
+    """Decompose symmetric matrices, eigenvalues ascending, in chunks that every backend accepts.
+
+    Each matrix is first divided by its largest entry, and entries that are next to nothing beside it become zero:
+    LAPACK fails to converge on some matrices with denormal entries, such as vanishing kernel weights give.
+    """
     flat = matrices.reshape(-1, *matrices.shape[-2:])
-    parts = [torch.linalg.eigh(chunk) for chunk in torch.split(flat, _EIGH_CHUNK)]
-    values = torch.cat([part[0] for part in parts])
+    limits = torch.finfo(flat.dtype)
+    size = flat.detach().abs().amax((1, 2), keepdim=True).clamp_min(limits.tiny)
+    scaled = torch.nn.functional.hardshrink(flat / size, limits.eps**2)
+    parts = [torch.linalg.eigh(chunk) for chunk in torch.split(scaled, _EIGH_CHUNK)]
+    values = torch.cat([part[0] for part in parts]) * size[:, 0]
     vectors = torch.cat([part[1] for part in parts])
     return values.reshape(matrices.shape[:-1]), vectors.reshape(matrices.shape)

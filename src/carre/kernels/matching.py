@@ -14,7 +14,20 @@ _LARGEST_TILE = 8192
 
 
 @triton.jit
-def _loss_and_gradient(factor, displacement, loss, gradient, rank, dim, n_draws, RANK: tl.constexpr, DIM: tl.constexpr):
+def _loss_and_gradient(
+    factor,
+    displacement,
+    vectors,
+    products,
+    loss,
+    gradient,
+    rank,
+    dim,
+    n_draws,
+    HAS_PROBE: tl.constexpr,
+    RANK: tl.constexpr,
+    DIM: tl.constexpr,
+):
     sample = tl.program_id(0).to(tl.int64)
     rows, columns = tl.arange(0, RANK), tl.arange(0, DIM)
     mask = (rows[:, None] < rank) & (columns[None, :] < dim)
@@ -29,6 +42,15 @@ def _loss_and_gradient(factor, displacement, loss, gradient, rank, dim, n_draws,
         along = tl.sum(f * delta[None, :], 1)
         total -= 2.0 / n_draws * tl.sum(along * along, 0)
         slope -= along[:, None] * delta[None, :] / n_draws
+    if HAS_PROBE:
+        v = tl.load(vectors + sample * dim + columns, mask=columns < dim, other=0.0).to(tl.float32)
+        w = tl.load(products + sample * dim + columns, mask=columns < dim, other=0.0).to(tl.float32)
+        fv = tl.sum(f * v[None, :], 1)
+        fw = tl.sum(f * w[None, :], 1)
+        image = tl.sum(f * fv[:, None], 0)
+        total += tl.sum(image * (image - 2.0 * w), 0)
+        back = tl.sum(f * image[None, :], 1) - fw
+        slope += 0.5 * (back[:, None] * v[None, :] + fv[:, None] * (image - w)[None, :])
     tl.store(loss + sample, total)
     tl.store(gradient + place, (4.0 * slope).to(gradient.dtype.element_ty), mask=mask)
 
@@ -41,10 +63,15 @@ def fits(factor: Tensor) -> bool:
 
 
 class MetricMatchingLoss(torch.autograd.Function):
-    """‖FFᵀ‖² − (2/n) Σ ‖Fδ‖² per sample, with the gradient 4(FFᵀF − (1/n) Σ (Fδ)δᵀ) in the same pass."""
+    """‖FFᵀ‖² − (2/n) Σ ‖Fδ‖² per sample, with the gradient 4(FFᵀF − (1/n) Σ (Fδ)δᵀ) in the same pass.
+
+    With a probe v and w = Jv, also |g|² − 2gᵀw for g = FᵀFv, with the gradient 2((Fg − Fw)vᵀ + (Fv)(g − w)ᵀ).
+    """
 
     @staticmethod
-    def forward(ctx: Any, factor: Tensor, displacement: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, factor: Tensor, displacement: Tensor, vectors: Tensor | None, products: Tensor | None
+    ) -> Tensor:
         """Compute the loss, and keep its gradient."""
         factor, displacement = factor.contiguous(), displacement.contiguous()
         n, rank, dim = factor.shape
@@ -52,11 +79,14 @@ class MetricMatchingLoss(torch.autograd.Function):
         _loss_and_gradient[(n,)](
             factor,
             displacement,
+            displacement if vectors is None else vectors.contiguous(),
+            displacement if products is None else products.contiguous(),
             loss,
             gradient,
             rank,
             dim,
             displacement.shape[1],
+            HAS_PROBE=vectors is not None,
             RANK=triton.next_power_of_2(max(rank, 16)),
             DIM=triton.next_power_of_2(max(dim, 16)),
             num_warps=2 if rank * dim <= 2048 else 4,
@@ -65,7 +95,7 @@ class MetricMatchingLoss(torch.autograd.Function):
         return loss
 
     @staticmethod
-    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
         """Scale the gradient that was kept; none flows into the displacements, as in the formula."""
         (gradient,) = ctx.saved_tensors
-        return gradient * weight[:, None, None], None
+        return gradient * weight[:, None, None], None, None, None

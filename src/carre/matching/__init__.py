@@ -1,6 +1,7 @@
 """The objective: distributions of σ, perturbed samples, and the losses, one value per sample."""
 
 from carre.matching.bandwidths import BandwidthDistribution, LogNormal, LogUniform, Uniform
+from carre.matching.jacobian import JacobianProbe, probe_jacobian
 from carre.matching.losses import (
     carre_du_champ_loss,
     conditional_carre_du_champ,
@@ -14,6 +15,7 @@ from carre.matching.references import perturb_among
 
 __all__ = [
     "BandwidthDistribution",
+    "JacobianProbe",
     "LogNormal",
     "LogUniform",
     "Perturbation",
@@ -26,4 +28,5 @@ __all__ = [
     "perturb",
     "perturb_among",
     "predictive_loss",
+    "probe_jacobian",
 ]

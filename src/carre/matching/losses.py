@@ -10,16 +10,20 @@ from torch import Tensor
 
 from carre.geometry import LowRankMetric
 from carre.kernels import are_fused
+from carre.matching.jacobian import JacobianProbe
 
 
 def metric_matching_loss(
-    metric: LowRankMetric, displacement: Float[Tensor, "batch draws dim"]
+    metric: LowRankMetric, displacement: Float[Tensor, "batch draws dim"], probe: JacobianProbe | None = None
 ) -> Float[Tensor, " batch"]:
     """Compute ‖G − T‖²_F − ‖T‖²_F with T the mean of δδᵀ, without forming either [RMM, Eq. 12].
 
     With a ridge, G = FᵀF + λI and the prediction really contains λI [RMM, App. C]. The minimizer is
     E[T | y]: G itself when δ is centered at the posterior mean. The dropped constant carries no
     gradient, and in high dimension it would drown the rest in float32.
+
+    With a probe, ‖(G − J)v‖² − |Jv|² is added, which has the same minimizer and no noise of its own
+    (`probe_jacobian`).
 
     Example:
         >>> import torch
@@ -31,9 +35,15 @@ def metric_matching_loss(
         from carre.kernels.matching import MetricMatchingLoss, fits  # noqa: PLC0415  (needs Triton)
 
         if fits(metric.factor):
-            return MetricMatchingLoss.apply(metric.factor, displacement)  # type: ignore[no-any-return, no-untyped-call]
+            vectors, products = (None, None) if probe is None else (probe.vectors, probe.products)
+            fused: Tensor = MetricMatchingLoss.apply(metric.factor, displacement, vectors, products)  # type: ignore[no-untyped-call]
+            return fused
     target = LowRankMetric(displacement / displacement.shape[1] ** 0.5)
-    return metric.squared_norm() - 2 * metric.frobenius_product(target)
+    loss = metric.squared_norm() - 2 * metric.frobenius_product(target)
+    if probe is None:
+        return loss
+    image = metric.apply(probe.vectors)
+    return loss + (image * (image - 2 * probe.products)).sum(1)
 
 
 def frobenius_loss(

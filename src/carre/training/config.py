@@ -16,6 +16,8 @@ class TrainingConfig:
         batch_size: Noisy points per step.
         n_references: Size of the reference set that targets are averaged over; 0 switches that off.
         n_draws: Displacements per noisy point, when there is a reference set.
+        match_jacobian: Whether the metric is trained to agree with the Jacobian of the denoiser as well, at one random
+            vector per point. This target has no noise, and costs one more backward pass through the denoiser.
         learning_rate: The peak.
         warmup: Steps of linear warm-up.
         betas: Adam's.
@@ -35,6 +37,7 @@ class TrainingConfig:
     batch_size: int = 256
     n_references: int = 2048
     n_draws: int = 8
+    match_jacobian: bool = True
     learning_rate: float = 2e-3
     warmup: int = 100
     betas: tuple[float, float] = (0.9, 0.99)

@@ -76,7 +76,11 @@ class DataScale:
     def max_steps(self, device: torch.device) -> int:
         """Return the number of optimizer steps."""
         wide = self.dimension > _DENSE_DIMENSION
-        return (8000 if wide else 4000) if device.type == "cuda" else (3000 if wide else 2000)
+        if device.type != "cuda":
+            return 3000 if wide else 2000
+        if not wide:
+            return 4000
+        return 6000 if self.batch_size(device) == _BATCHES[1] else 8000
 
     def learning_rate(self, width: int, batch_size: int) -> float:
         """Return the peak learning rate: 2e-3 at width 128, less for wider networks and more for large batches."""

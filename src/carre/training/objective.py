@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.geometry import LowRankMetric
-from carre.matching import Perturbation, denoising_loss, metric_matching_loss
+from carre.matching import JacobianProbe, Perturbation, denoising_loss, metric_matching_loss
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,13 @@ class Objective:
         return self.losses(mean, factor, batch)
 
     def losses(
-        self, mean: Float[Tensor, "batch dim"] | None, factor: Float[Tensor, "batch rank dim"], batch: Perturbation
+        self,
+        mean: Float[Tensor, "batch dim"] | None,
+        factor: Float[Tensor, "batch rank dim"],
+        batch: Perturbation,
+        probe: JacobianProbe | None = None,
     ) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
-        """Return the two losses for given outputs of a model."""
+        """Return the two losses for given outputs of a model; with a probe, the metric also follows the denoiser."""
         metric = LowRankMetric(factor.to(batch.points.dtype), self.ridge)
         variance = batch.bandwidth.square()
         mean_loss = torch.zeros_like(batch.bandwidth)
@@ -49,4 +53,4 @@ class Objective:
                 edm_weight = (1 + variance) / (variance * batch.points.shape[1])
                 mean_loss = edm_weight * denoising_loss(mean, batch.mean_target)
             batch = batch.centered(mean)
-        return mean_loss, metric_matching_loss(metric, batch.displacement) / metric.rank
+        return mean_loss, metric_matching_loss(metric, batch.displacement, probe) / metric.rank

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.kernels import fused_kernels
-from carre.matching import BandwidthDistribution, Perturbation, perturb, perturb_among
+from carre.matching import BandwidthDistribution, Perturbation, perturb, perturb_among, probe_jacobian
 from carre.matching.bandwidths import stratified_levels
 from carre.training.config import TrainingConfig
 from carre.training.objective import Objective
@@ -89,10 +89,15 @@ class Stepper:
     def _run(self, batch: Perturbation) -> None:
         """Compute the losses of a batch, step, and average."""
         device = self.samples.device
+        follows_denoiser = self.config.match_jacobian and self.objective.train_mean and self.objective.centered
+        points = batch.points.detach().requires_grad_(follows_denoiser)
         with _fast_products(device), fused_kernels(device):
             with torch.autocast(device.type, torch.bfloat16, enabled=self.config.mixed_precision):
-                mean, factor = self.weights.module(batch.points, batch.bandwidth)
-            mean_loss, metric_loss = self.objective.losses(mean, factor, batch)
+                mean, factor = self.weights.module(points, batch.bandwidth)
+            probe = None
+            if follows_denoiser and mean is not None:
+                probe = probe_jacobian(mean, points, generator=self.generator)
+            mean_loss, metric_loss = self.objective.losses(mean, factor, batch, probe)
             total = self.weights.update((mean_loss + metric_loss).mean(), self.rate, self.pull)
         self.all_well.mul_(total.abs() < math.inf)
         self.n_well += self.all_well

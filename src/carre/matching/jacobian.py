@@ -1,0 +1,41 @@
+"""The metric is the Jacobian of the denoiser: a second target, without noise [THEORY §1, §3.10]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class JacobianProbe:
+    """A random vector at each point, and what the Jacobian of the denoiser makes of it.
+
+    Attributes:
+        vectors: v ~ N(0, I).
+        products: Jᵀv with J = ∂m̂/∂y. No gradient flows into them.
+    """
+
+    vectors: Float[Tensor, "batch dim"]
+    products: Float[Tensor, "batch dim"]
+
+
+def probe_jacobian(
+    mean: Float[Tensor, "batch dim"], points: Float[Tensor, "batch dim"], *, generator: torch.Generator | None = None
+) -> JacobianProbe:
+    """Multiply random vectors by the Jacobian of a denoiser, by one backward pass through it.
+
+    For the exact posterior mean, G = Cov[X | Y=y]/σ² = ∂m/∂y, so that E‖(G − J)v‖² = ‖G − J‖²_F says how far a
+    metric is from the denoiser's own. The outer products that `metric_matching_loss` regresses on have a
+    variance of d(d+1) at the optimum; this target has none.
+
+    Args:
+        mean: m̂(y), computed from the points; its graph is kept.
+        points: y, which must require gradients.
+        generator: Source of randomness.
+    """
+    vectors = torch.randn(points.shape, generator=generator, device=points.device, dtype=points.dtype)
+    (products,) = torch.autograd.grad(mean, points, vectors.to(mean.dtype), retain_graph=True)
+    return JacobianProbe(vectors, products.detach().to(vectors.dtype))
