@@ -34,6 +34,7 @@ def sphere(
     ambient: Annotated[int | None, typer.Option(help="Dimension D of the space that it lies in.")] = None,
     rank: Annotated[int | None, typer.Option(help="Rank of the learned metric.")] = None,
     engines: Annotated[str | None, typer.Option(help="Neighbor searches, separated by commas.")] = None,
+    uneven: Annotated[float | None, typer.Option(help="How uneven the density is, from 0 (uniform) to 3.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
 ) -> None:
     """Compare the learned metric with the k-NN carré du champ on a sphere, as the samples grow.
@@ -56,7 +57,7 @@ def sphere(
     try:
         where = choose_device(device, torch.empty(0)).type
         base = benchmarks.QUICK if quick else benchmarks.FULL if where == "cuda" else benchmarks.CPU
-        given: dict[str, Any] = {"dimension": dimension, "ambient_dim": ambient, "rank": rank}
+        given: dict[str, Any] = {"dimension": dimension, "ambient_dim": ambient, "rank": rank, "unevenness": uneven}
         given |= {"sizes": _numbers("sizes", sizes), "engines": None if engines is None else tuple(engines.split(","))}
         settings = dataclasses.replace(base, seed=seed, **{k: v for k, v in given.items() if v is not None})
         if out.exists() and not out.is_dir():

@@ -153,4 +153,3 @@ def test_tangent_bases_of_two_hundred_thousand_points_on_a_gpu():
     basis = LowRankMetric(factor).tangent_basis(2)
     identity = torch.eye(2, device="cuda").expand(len(factor), 2, 2)
     torch.testing.assert_close(basis.mT @ basis, identity, rtol=0, atol=1e-4)
-

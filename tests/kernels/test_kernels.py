@@ -78,7 +78,7 @@ def test_the_loss_is_its_formula(rank, dim, draws, with_probe, rng):
     """The last shape does not fit into the kernel, and takes the formula itself."""
     factor = (torch.randn(6, rank, dim, generator=rng) / dim**0.5).requires_grad_()
     displacement = torch.randn(6, draws, dim, generator=rng)
-    probe = JacobianProbe(*(torch.randn(6, dim, generator=rng).cuda() for _ in range(2))) if with_probe else None
+    probe = JacobianProbe(*(torch.randn(6, dim, generator=rng).cuda() for _ in range(2)), 2.0) if with_probe else None
     for fused, plain in both_ways(lambda f, d: metric_matching_loss(LowRankMetric(f), d, probe), factor, displacement):
         assert (fused - plain).norm() < 1e-4 * plain.norm()
 

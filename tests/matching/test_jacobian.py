@@ -35,10 +35,10 @@ def test_the_probe_adds_the_squared_error_of_the_product_without_its_constant(rn
         displacement, jacobian, vectors = normal(rng, batch, 2, 4), normal(rng, batch, 4, 4), normal(rng, batch, 4)
         products = (jacobian @ vectors[..., None])[..., 0]
         error = ((metric.dense() - jacobian) @ vectors[..., None])[..., 0].square().sum(1)
-        added = metric_matching_loss(metric, displacement, JacobianProbe(vectors, products)) - metric_matching_loss(
-            metric, displacement
-        )
-        torch.testing.assert_close(added, error - products.square().sum(1))
+        added = metric_matching_loss(
+            metric, displacement, JacobianProbe(vectors, products, 3.0)
+        ) - metric_matching_loss(metric, displacement)
+        torch.testing.assert_close(added, 3 * (error - products.square().sum(1)))
 
 
 def test_at_the_true_metric_the_probe_has_no_gradient_at_all(rng):

@@ -109,7 +109,7 @@ def test_the_jacobian_of_the_denoiser_is_probed_only_where_one_is_trained(monkey
     monkeypatch.setattr(stepper_module, "probe_jacobian", lambda *a, **k: calls.append(1) or real(*a, **k))
     stepper().step(1e-3)
     assert calls == [1]
-    stepper(match_jacobian=False).step(1e-3)
+    stepper(jacobian_weight=0.0).step(1e-3)
     config, uncentered = TrainingConfig(batch_size=32), Objective(train_mean=False, centered=False)
     Stepper(small_model(), circle(), RANGE, uncentered, config, torch.Generator().manual_seed(0)).step(1e-3)
     assert calls == [1]

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from carre.neighbors.choice import KINDS
+
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -31,6 +33,10 @@ class SphereSettings:
         n_timed_learned: Points per timed call of the learned field.
         n_score: Points at which the Jacobian of the learned denoiser is evaluated; 0 leaves that method out.
         profile_size: The size at which mean eigenvalues are recorded.
+        unevenness: How uneven the density on the sphere is: coordinates are stretched by up to e^u either way before a
+            point is brought to the sphere. On the uniform sphere, 0, every neighborhood is symmetric about its
+            point, and a local covariance has the right eigenvectors at any size; elsewhere it has not.
+        with_hull: Whether to fit a second time in the linear hull of the samples, as the defaults do.
         fit: Settings of `MetricMatching`, beyond the rank.
         seed: Of everything random.
     """
@@ -48,6 +54,8 @@ class SphereSettings:
     n_timed_learned: int = 2**20
     n_score: int = 500
     profile_size: int = 524_288
+    unevenness: float = 0.0
+    with_hull: bool = True
     fit: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     seed: int = 0
 
@@ -58,6 +66,10 @@ class SphereSettings:
             )
         if not self.sizes or min(self.sizes) < 100:
             raise ValueError(f"sizes must be at least 100 samples each; got {self.sizes}")
+        if not self.engines or not set(self.engines) <= set(KINDS):
+            raise ValueError(f"engines must be among {', '.join(KINDS)}; got {', '.join(self.engines)}")
+        if not 0 <= self.unevenness <= 3:
+            raise ValueError(f"unevenness must lie between 0 and 3; got {self.unevenness}")
         if not self.dimension <= self.rank:
             raise ValueError(f"rank must be at least the dimension, {self.dimension}; got {self.rank}")
         if not self.bandwidths or min(self.bandwidths) <= 0:
@@ -77,6 +89,7 @@ CPU = SphereSettings(
     n_timed=256,
     n_timed_learned=16_384,
     n_score=0,
+    with_hull=False,
 )
 """The same sphere on a CPU, with the searches that are used there."""
 
@@ -93,6 +106,7 @@ QUICK = SphereSettings(
     n_timed_learned=4096,
     n_score=100,
     profile_size=8000,
+    with_hull=False,
     fit=MappingProxyType({"max_steps": 1000, "width": 128, "batch_size": 256}),
 )
 """A small sphere, for a look on any machine."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -43,9 +44,8 @@ def measure_step(
     torch.manual_seed(0)
     model = build_model(dim, rank, width=width, n_blocks=n_blocks, spread=1.0).to(where)
     operations = batch_size * _operations_per_sample(model, match_jacobian)
-    config = TrainingConfig(
-        batch_size=batch_size, n_references=0, mixed_precision=mixed_precision, match_jacobian=match_jacobian
-    )
+    config = TrainingConfig(batch_size=batch_size, n_references=0, mixed_precision=mixed_precision)
+    config = config if match_jacobian else replace(config, jacobian_weight=0.0)
     generator = torch.Generator(where).manual_seed(0)
     start = time.perf_counter()
     stepper = Stepper(model, samples, LogUniform(0.01, 1.0), Objective(), config, generator)

@@ -105,7 +105,7 @@ def _error(row: dict[str, Any]) -> str:
     if not row:
         return ""
     setting = f"σ {row['bandwidth']:.3g}" + (f", k {row['n_neighbors']}" if "n_neighbors" in row else "")
-    error = f"**{row['tangent_error']:.4f}**" if row["method"] == _LEARNED else f"{row['tangent_error']:.3f}"
+    error = f"**{row['tangent_error']:.4f}**" if row["method"] == _LEARNED else f"{row['tangent_error']:.4f}"
     return f"{error} ({setting})"
 
 

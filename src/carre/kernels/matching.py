@@ -24,6 +24,7 @@ def _loss_and_gradient(
     rank,
     dim,
     n_draws,
+    weight,
     HAS_PROBE: tl.constexpr,
     RANK: tl.constexpr,
     DIM: tl.constexpr,
@@ -48,9 +49,9 @@ def _loss_and_gradient(
         fv = tl.sum(f * v[None, :], 1)
         fw = tl.sum(f * w[None, :], 1)
         image = tl.sum(f * fv[:, None], 0)
-        total += tl.sum(image * (image - 2.0 * w), 0)
+        total += weight * tl.sum(image * (image - 2.0 * w), 0)
         back = tl.sum(f * image[None, :], 1) - fw
-        slope += 0.5 * (back[:, None] * v[None, :] + fv[:, None] * (image - w)[None, :])
+        slope += 0.5 * weight * (back[:, None] * v[None, :] + fv[:, None] * (image - w)[None, :])
     tl.store(loss + sample, total)
     tl.store(gradient + place, (4.0 * slope).to(gradient.dtype.element_ty), mask=mask)
 
@@ -70,7 +71,7 @@ class MetricMatchingLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, factor: Tensor, displacement: Tensor, vectors: Tensor | None, products: Tensor | None
+        ctx: Any, factor: Tensor, displacement: Tensor, vectors: Tensor | None, products: Tensor | None, weight: float
     ) -> Tensor:
         """Compute the loss, and keep its gradient."""
         factor, displacement = factor.contiguous(), displacement.contiguous()
@@ -86,6 +87,7 @@ class MetricMatchingLoss(torch.autograd.Function):
             rank,
             dim,
             displacement.shape[1],
+            weight,
             HAS_PROBE=vectors is not None,
             RANK=triton.next_power_of_2(max(rank, 16)),
             DIM=triton.next_power_of_2(max(dim, 16)),
@@ -95,7 +97,7 @@ class MetricMatchingLoss(torch.autograd.Function):
         return loss
 
     @staticmethod
-    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None, None]:  # type: ignore[override]
         """Scale the gradient that was kept; none flows into the displacements, as in the formula."""
         (gradient,) = ctx.saved_tensors
-        return gradient * weight[:, None, None], None, None, None
+        return gradient * upstream[:, None, None], None, None, None, None

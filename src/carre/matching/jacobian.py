@@ -16,14 +16,20 @@ class JacobianProbe:
     Attributes:
         vectors: v ~ N(0, I).
         products: Jᵀv with J = ∂m̂/∂y. No gradient flows into them.
+        weight: What the error at the probe counts, beside that of the displacements.
     """
 
     vectors: Float[Tensor, "batch dim"]
     products: Float[Tensor, "batch dim"]
+    weight: float = 1.0
 
 
 def probe_jacobian(
-    mean: Float[Tensor, "batch dim"], points: Float[Tensor, "batch dim"], *, generator: torch.Generator | None = None
+    mean: Float[Tensor, "batch dim"],
+    points: Float[Tensor, "batch dim"],
+    *,
+    weight: float = 1.0,
+    generator: torch.Generator | None = None,
 ) -> JacobianProbe:
     """Multiply random vectors by the Jacobian of a denoiser, by one backward pass through it.
 
@@ -34,8 +40,9 @@ def probe_jacobian(
     Args:
         mean: m̂(y), computed from the points; its graph is kept.
         points: y, which must require gradients.
+        weight: Of the probe.
         generator: Source of randomness.
     """
     vectors = torch.randn(points.shape, generator=generator, device=points.device, dtype=points.dtype)
     (products,) = torch.autograd.grad(mean, points, vectors.to(mean.dtype), retain_graph=True)
-    return JacobianProbe(vectors, products.detach().to(vectors.dtype))
+    return JacobianProbe(vectors, products.detach().to(vectors.dtype), weight)

@@ -22,8 +22,8 @@ def metric_matching_loss(
     E[T | y]: G itself when δ is centered at the posterior mean. The dropped constant carries no
     gradient, and in high dimension it would drown the rest in float32.
 
-    With a probe, ‖(G − J)v‖² − |Jv|² is added, which has the same minimizer and no noise of its own
-    (`probe_jacobian`).
+    With a probe, ‖(G − J)v‖² − |Jv|² is added with its weight; it has the same minimizer, and no noise of its
+    own (`probe_jacobian`).
 
     Example:
         >>> import torch
@@ -35,15 +35,15 @@ def metric_matching_loss(
         from carre.kernels.matching import MetricMatchingLoss, fits  # noqa: PLC0415  (needs Triton)
 
         if fits(metric.factor):
-            vectors, products = (None, None) if probe is None else (probe.vectors, probe.products)
-            fused: Tensor = MetricMatchingLoss.apply(metric.factor, displacement, vectors, products)  # type: ignore[no-untyped-call]
+            probing = (None, None, 0.0) if probe is None else (probe.vectors, probe.products, probe.weight)
+            fused: Tensor = MetricMatchingLoss.apply(metric.factor, displacement, *probing)  # type: ignore[no-untyped-call]
             return fused
     target = LowRankMetric(displacement / displacement.shape[1] ** 0.5)
     loss = metric.squared_norm() - 2 * metric.frobenius_product(target)
     if probe is None:
         return loss
     image = metric.apply(probe.vectors)
-    return loss + (image * (image - 2 * probe.products)).sum(1)
+    return loss + probe.weight * (image * (image - 2 * probe.products)).sum(1)
 
 
 def frobenius_loss(

@@ -12,6 +12,7 @@ from carre.report.style import BLUE, GRAY, GREEN, INK, ORANGE, STYLE
 
 _COLORS = {
     "learned": BLUE,
+    "learned, in the linear hull": "#56B4E9",
     "kernel, as in the paper": ORANGE,
     "kernel, centered": GREEN,
     "Jacobian of the learned denoiser": GRAY,

@@ -16,8 +16,8 @@ class TrainingConfig:
         batch_size: Noisy points per step.
         n_references: Size of the reference set that targets are averaged over; 0 switches that off.
         n_draws: Displacements per noisy point, when there is a reference set.
-        match_jacobian: Whether the metric is trained to agree with the Jacobian of the denoiser as well, at one random
-            vector per point. This target has no noise, and costs one more backward pass through the denoiser.
+        jacobian_weight: What agreement with the Jacobian of the denoiser counts, beside that with the displacements.
+            This target has no noise, and costs one more backward pass through the denoiser; 0 switches it off.
         learning_rate: The peak.
         warmup: Steps of linear warm-up.
         betas: Adam's.
@@ -37,7 +37,7 @@ class TrainingConfig:
     batch_size: int = 256
     n_references: int = 2048
     n_draws: int = 8
-    match_jacobian: bool = True
+    jacobian_weight: float = 10.0
     learning_rate: float = 2e-3
     warmup: int = 100
     betas: tuple[float, float] = (0.9, 0.99)
@@ -56,6 +56,8 @@ class TrainingConfig:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
         if self.n_references < 0:
             raise ValueError(f"n_references must be at least 0; got {self.n_references}")
+        if not self.jacobian_weight >= 0:
+            raise ValueError(f"jacobian_weight must be at least 0; got {self.jacobian_weight}")
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max_seconds must be positive; got {self.max_seconds}")
         if not self.learning_rate > 0:

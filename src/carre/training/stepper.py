@@ -89,14 +89,15 @@ class Stepper:
     def _run(self, batch: Perturbation) -> None:
         """Compute the losses of a batch, step, and average."""
         device = self.samples.device
-        follows_denoiser = self.config.match_jacobian and self.objective.train_mean and self.objective.centered
+        weight = self.config.jacobian_weight
+        follows_denoiser = weight > 0 and self.objective.train_mean and self.objective.centered
         points = batch.points.detach().requires_grad_(follows_denoiser)
         with _fast_products(device), fused_kernels(device):
             with torch.autocast(device.type, torch.bfloat16, enabled=self.config.mixed_precision):
                 mean, factor = self.weights.module(points, batch.bandwidth)
             probe = None
             if follows_denoiser and mean is not None:
-                probe = probe_jacobian(mean, points, generator=self.generator)
+                probe = probe_jacobian(mean, points, weight=weight, generator=self.generator)
             mean_loss, metric_loss = self.objective.losses(mean, factor, batch, probe)
             total = self.weights.update((mean_loss + metric_loss).mean(), self.rate, self.pull)
         self.all_well.mul_(total.abs() < math.inf)
