@@ -21,3 +21,16 @@ def test_compression_keeps_the_sum_of_outer_products_also_when_it_is_singular(rn
         factor = compress([given[:, :20], given[:, 20:]], 50)
         assert factor.shape == (4, 6, 6)
         torch.testing.assert_close(factor.mT @ factor, given.mT @ given, atol=1e-11, rtol=0)
+
+
+def test_subspace_iteration_survives_vanishing_and_rank_one_matrices(rng):
+    """Kernel weights far below the distance between samples: one neighbor counts, all others have denormal weights."""
+    unit = torch.nn.functional.normalize(torch.randn(40, 1, generator=rng), dim=0)
+    one = unit @ unit.mT
+    graded = torch.diag(10.0 ** torch.linspace(0, -44, 40))
+    matrices = torch.stack([one, 1e-30 * one, 1e-42 * one, torch.zeros(40, 40), graded, one + 1e-7 * graded])
+    directions = iterate_subspace(matrices, 8)
+    assert torch.isfinite(directions).all()
+    for k in (0, 1, 5):
+        assert abs(float((directions[k, :, :1].mT @ unit).abs()) - 1) < 1e-5
+    torch.testing.assert_close(directions[4, :2, :2].abs(), torch.eye(2), atol=1e-5, rtol=0)

@@ -36,7 +36,7 @@ class SphereSettings:
         unevenness: How uneven the density on the sphere is: coordinates are stretched by up to e^u either way before a
             point is brought to the sphere. On the uniform sphere, 0, every neighborhood is symmetric about its
             point, and a local covariance has the right eigenvectors at any size; elsewhere it has not.
-        with_hull: Whether to fit a second time in the linear hull of the samples, as the defaults do.
+        with_hull: Whether to fit the smallest size a second time in the linear hull, as the defaults do.
         fit: Settings of `MetricMatching`, beyond the rank.
         seed: Of everything random.
     """
@@ -51,8 +51,8 @@ class SphereSettings:
     n_validation: int = 1000
     n_test: int = 2000
     n_timed: int = 4096
-    n_timed_learned: int = 2**20
-    n_score: int = 500
+    n_timed_learned: int = 2**19
+    n_score: int = 100
     profile_size: int = 524_288
     unevenness: float = 0.0
     with_hull: bool = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date
 from typing import Any
 
@@ -39,7 +39,7 @@ def run_sphere(
         settings: Sizes, grids and methods.
         device: Where everything runs.
         report: Told in a line what was measured, as it goes.
-        save: Given the results so far after every size, so that an interrupted run is not lost.
+        save: Given the results so far after every method, so that an interrupted run is not lost.
     """
     tell = report or (lambda line: None)
     manifold = Sphere(settings.dimension).embed(
@@ -57,41 +57,39 @@ def run_sphere(
         "training_step": _training_steps(settings, device, tell),
     }
     for size in settings.sizes:
-        rows, profile = _run_size(size, manifold, settings, device, tell)
-        results["rows"] += rows
-        results["eigenvalues"] |= profile
-        if save is not None:
-            save(results)
+        for part in _measure_size(size, manifold, settings, device):
+            if "rows" in part:
+                tell(_line(part["rows"][0]))
+                results["rows"] += part["rows"]
+            results["eigenvalues"] |= part.get("eigenvalues", {})
+            if save is not None:
+                save(results)
         if device != "cpu":
             torch.cuda.empty_cache()
     return results
 
 
-def _run_size(
-    size: int, manifold: Embedded, settings: SphereSettings, device: str, tell: Callable[[str], None]
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Measure all methods on one dataset."""
+@torch.no_grad()
+def _measure_size(size: int, manifold: Embedded, settings: SphereSettings, device: str) -> Iterator[dict[str, Any]]:
+    """Measure all methods on one dataset, one after the other."""
     generator = torch.Generator(device).manual_seed(settings.seed + size)
     samples, validation, test = (
         _draw(manifold, n, settings.unevenness, generator) for n in (size, settings.n_validation, settings.n_test)
     )
-    with torch.no_grad():
-        learned, field = _learned_row(samples, manifold, validation, test, settings, device, reduce=False)
-        tell(_line(size, learned))
-        rows = [learned]
-        if settings.with_hull:
-            rows.append(_learned_row(samples, manifold, validation, test, settings, device, reduce=True)[0])
-            tell(_line(size, rows[-1]))
-        if settings.n_score:
-            rows.append(
-                _score_row(field, manifold, validation, test, settings, learned["validation_curve"]["bandwidths"])
-            )
-            tell(_line(size, rows[-1]))
-        for row in kernel_rows(samples, manifold, validation, test, settings):
-            rows.append(row)
-            tell(_line(size, row))
-        profile = _profiles(field, samples, test, rows, settings) if size == settings.profile_size else {}
-    return [{"n": size, **row} for row in rows], profile
+    learned, field = _learned_row(samples, manifold, validation, test, settings, device, reduce=False)
+    rows = [learned]
+    yield {"rows": [{"n": size, **learned}]}
+    if settings.with_hull and size == min(settings.sizes):
+        hull, _ = _learned_row(samples, manifold, validation, test, settings, device, reduce=True)
+        yield {"rows": [{"n": size, **hull}]}
+    if settings.n_score:
+        grid = learned["validation_curve"]["bandwidths"]
+        yield {"rows": [{"n": size, **_score_row(field, manifold, validation, test, settings, grid)}]}
+    for row in kernel_rows(samples, manifold, validation, test, settings):
+        rows.append(row)
+        yield {"rows": [{"n": size, **row}]}
+    if size == settings.profile_size:
+        yield {"eigenvalues": _profiles(field, samples, test, rows, settings)}
 
 
 def _learned_row(
@@ -124,7 +122,7 @@ def _learned_row(
     metric = lambda y: field.metric(y, sigma).factor  # noqa: E731
 
     def timed(function: Callable[[Tensor], object]) -> float:
-        return throughput(function, points, repeats=5, warmup=2, seconds=6.0).points_per_second
+        return throughput(function, points, repeats=3, warmup=1, seconds=5.0).points_per_second
 
     row = {
         "method": "learned, in the linear hull" if reduce else "learned",
@@ -204,7 +202,7 @@ def _training_steps(settings: SphereSettings, device: str, tell: Callable[[str],
             mixed_precision=on_gpu,
             match_jacobian=match_jacobian,
             device=device,
-            repeats=500 if on_gpu else 50,
+            repeats=250 if on_gpu else 50,
         )
         share = "" if rate is None else f", {row['operations_per_second'] / rate:.0%} of a large product's rate"
         rows.append(row | {"product_rate": rate})
@@ -247,12 +245,12 @@ def _warm_up(settings: SphereSettings, device: str) -> None:
     MetricMatching(rank=settings.rank, device=device, max_steps=5, verbose=False).fit(points)
 
 
-def _line(size: int, row: dict[str, Any]) -> str:
+def _line(row: dict[str, Any]) -> str:
     """Say in a line what was measured."""
     where = f" ({row['engine']})" if "engine" in row else ""
     setting = f"σ = {row['bandwidth']:.3g}" + (f", k = {row['n_neighbors']}" if "n_neighbors" in row else "")
     seconds = f", fit in {row['fit_seconds']:.1f} s" if "fit_seconds" in row else ""
     return (
-        f"n = {size:,}: {row['method']}{where}: tangent error {row['tangent_error']:.4f} at {setting}{seconds}, "
+        f"n = {row['n']:,}: {row['method']}{where}: tangent error {row['tangent_error']:.4f} at {setting}{seconds}, "
         f"{row['metric_per_second']:,.0f} metrics/s"
     )

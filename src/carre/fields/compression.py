@@ -75,9 +75,14 @@ def _factor(moment: Float[Tensor, "points n n"]) -> Float[Tensor, "points n n"]:
 
 def _leading_directions(matrices: Float[Tensor, "points n n"], rank: int) -> Float[Tensor, "points n rank"]:
     """Find orthonormal eigenvectors of the ``rank`` largest eigenvalues."""
-    if matrices.is_cuda and matrices.shape[-1] > _FAST_EIGH and rank <= _LARGEST_ITERATED_RANK:
+    if prefers_iteration(matrices.device, matrices.shape[-1]) and rank <= _LARGEST_ITERATED_RANK:
         return iterate_subspace(matrices, rank)
     return batched_eigh(matrices)[1][..., -rank:].flip(-1)
+
+
+def prefers_iteration(device: torch.device, n: int) -> bool:
+    """Say whether subspace iteration is the faster way to leading eigenvectors of n×n matrices."""
+    return device.type == "cuda" and n > _FAST_EIGH
 
 
 def iterate_subspace(
@@ -85,9 +90,12 @@ def iterate_subspace(
 ) -> Float[Tensor, "points n rank"]:
     """Find the leading eigenvectors by subspace iteration, from batched products and small decompositions only.
 
-    With 32 vectors the error falls like (λ₃₃/λ_rank)^n_iterations.
+    With 32 vectors the error falls like (λ₃₃/λ_rank)^n_iterations. Matrices are scaled to size one, and worked on
+    in float64: those of vanishing kernel weights have rank one to the last digit of float32.
     """
     n = matrices.shape[-1]
+    given, matrices = matrices.dtype, matrices.double()
+    matrices = matrices / matrices.abs().amax((-2, -1), keepdim=True).clamp_min(torch.finfo(matrices.dtype).tiny)
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(n, min(n, _FAST_EIGH), generator=generator, dtype=torch.float64).to(matrices)
     basis = start.expand(len(matrices), -1, -1)
@@ -95,14 +103,17 @@ def iterate_subspace(
         basis = _orthonormalize(matrices @ basis)
     basis = _orthonormalize(basis)
     _, rotation = batched_eigh(basis.mT @ matrices @ basis)
-    return basis @ rotation[..., -rank:].flip(-1)
+    leading: Tensor = basis @ rotation[..., -rank:].flip(-1)
+    return leading.to(given)
 
 
 def _orthonormalize(basis: Float[Tensor, "points n q"]) -> Float[Tensor, "points n q"]:
     """Orthonormalize columns by Cholesky's decomposition of their Gram matrix; vanishing ones stay small."""
     gram = basis.mT @ basis
     diagonal = gram.diagonal(dim1=-2, dim2=-1)
-    shift = _JITTER * torch.finfo(gram.dtype).eps * diagonal.sum(-1, keepdim=True) + torch.finfo(gram.dtype).tiny
+    # Above the rounding errors of the products, or parallel columns would have no decomposition.
+    rounding = _JITTER * basis.shape[-2] * torch.finfo(gram.dtype).eps
+    shift = rounding * diagonal.sum(-1, keepdim=True) + torch.finfo(gram.dtype).tiny
     triangular = torch.linalg.cholesky_ex(gram + torch.diag_embed(shift.expand_as(diagonal)))[0]
     orthonormal: Tensor = torch.linalg.solve_triangular(triangular.mT, basis, upper=True, left=False)
     return orthonormal

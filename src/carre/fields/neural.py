@@ -69,8 +69,7 @@ class NeuralField:
         model, frame = self._at(points)
         chunk = _CHUNK.get(points.device.type, _CHUNK["cpu"])
         pairs = zip(torch.split(points, chunk), torch.split(sigma, chunk), strict=True)
-        with self._precision(points):
-            return torch.cat([_outside(model, frame, y, s, want) for y, s in pairs])
+        return torch.cat([self._outside(model, frame, y, s, want) for y, s in pairs])
 
     @contextmanager
     def _precision(self, points: Tensor) -> Iterator[None]:
@@ -91,21 +90,26 @@ class NeuralField:
             self._copies[key] = (model, self.frame.to(points.device, points.dtype))
         return self._copies[key]
 
+    def _outside(self, model: nn.Module, frame: AffineFrame, points: Tensor, sigma: Tensor, want: str) -> Tensor:
+        """Evaluate one chunk in the frame and carry the result out."""
+        inside, scaled = frame.encode(points), sigma / frame.scale
+        with self._precision(points):
+            result = _answer(model, inside, scaled, want)
+        if result is None:
+            raise ValueError("this field was trained uncentered and has no denoiser; fit with method='joint'")
+        # Only the network is rounded; the way out is not.
+        result = result.to(points.dtype)
+        return frame.decode(result) if want == "mean" else frame.lift(LowRankMetric(result)).factor
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_copies": {}}
 
 
-def _outside(model: nn.Module, frame: AffineFrame, points: Tensor, sigma: Tensor, want: str) -> Tensor:
-    """Evaluate one chunk in the frame and carry the result out."""
-    inside, scaled = frame.encode(points), sigma / frame.scale
+def _answer(model: nn.Module, points: Tensor, bandwidth: Tensor, want: str) -> Tensor | None:
+    """Ask for the mean or the factor; the default model has two networks side by side, of which one is enough."""
+    if not isinstance(model, MetricModel):
+        mean, factor = model(points, bandwidth)
+        return mean if want == "mean" else factor
     if want == "factor":
-        # The default model has two networks side by side: ask only the one that is needed.
-        factor = model.factor(inside, scaled) if isinstance(model, MetricModel) else model(inside, scaled)[1]
-        return frame.lift(LowRankMetric(factor)).factor
-    if isinstance(model, MetricModel):
-        mean = None if model.mean is None else model.mean(inside, scaled)
-    else:
-        mean = model(inside, scaled)[0]
-    if mean is None:
-        raise ValueError("this field was trained uncentered and has no denoiser; fit with method='joint'")
-    return frame.decode(mean)
+        return model.factor(points, bandwidth)
+    return None if model.mean is None else model.mean(points, bandwidth)
