@@ -153,3 +153,19 @@ def test_tangent_bases_of_two_hundred_thousand_points_on_a_gpu():
     basis = LowRankMetric(factor).tangent_basis(2)
     identity = torch.eye(2, device="cuda").expand(len(factor), 2, 2)
     torch.testing.assert_close(basis.mT @ basis, identity, rtol=0, atol=1e-4)
+
+
+def test_where_single_precision_gives_up_double_precision_answers(monkeypatch, rng):
+    real = torch.linalg.eigh
+
+    def stubborn(matrices):
+        if matrices.dtype == torch.float32:
+            raise torch.linalg.LinAlgError("failed to converge")
+        return real(matrices)
+
+    factor = torch.randn(5, 3, 6, generator=rng)
+    expected = LowRankMetric(factor).eigenvalues()
+    monkeypatch.setattr(torch.linalg, "eigh", stubborn)
+    values = LowRankMetric(factor).eigenvalues()
+    assert values.dtype == torch.float32
+    torch.testing.assert_close(values, expected)

@@ -107,9 +107,11 @@ class NeuralField:
 
 def _answer(model: nn.Module, points: Tensor, bandwidth: Tensor, want: str) -> Tensor | None:
     """Ask for the mean or the factor; the default model has two networks side by side, of which one is enough."""
+    answer: Tensor | None
     if not isinstance(model, MetricModel):
-        mean, factor = model(points, bandwidth)
-        return mean if want == "mean" else factor
-    if want == "factor":
-        return model.factor(points, bandwidth)
-    return None if model.mean is None else model.mean(points, bandwidth)
+        answer = model(points, bandwidth)[0 if want == "mean" else 1]
+    elif want == "factor":
+        answer = model.factor(points, bandwidth)
+    else:
+        answer = None if model.mean is None else model.mean(points, bandwidth)
+    return answer

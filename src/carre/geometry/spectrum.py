@@ -53,7 +53,16 @@ def batched_eigh(
     limits = torch.finfo(flat.dtype)
     size = flat.detach().abs().amax((1, 2), keepdim=True).clamp_min(limits.tiny)
     scaled = torch.nn.functional.hardshrink(flat / size, limits.eps**2)
-    parts = [torch.linalg.eigh(chunk) for chunk in torch.split(scaled, _EIGH_CHUNK)]
+    parts = [_decompose(chunk) for chunk in torch.split(scaled, _EIGH_CHUNK)]
     values = torch.cat([part[0] for part in parts]) * size[:, 0]
     vectors = torch.cat([part[1] for part in parts])
     return values.reshape(matrices.shape[:-1]), vectors.reshape(matrices.shape)
+
+
+def _decompose(matrices: Float[Tensor, "batch n n"]) -> tuple[Float[Tensor, "batch n"], Float[Tensor, "batch n n"]]:
+    """Decompose one chunk; where the backend gives up, once more in float64 by LAPACK."""
+    try:
+        values, vectors = torch.linalg.eigh(matrices)
+    except torch.linalg.LinAlgError:
+        values, vectors = (part.to(matrices) for part in torch.linalg.eigh(matrices.double().cpu()))
+    return values, vectors
