@@ -32,7 +32,7 @@ lint: setup
 	$(BIN)/mypy
 
 experiment: setup
-	$(BIN)/python experiments/core/run.py cpu
+	$(BIN)/python experiments/core/run.py
 
 clean:
 	rm -rf $(VENV) demo .mypy_cache .ruff_cache

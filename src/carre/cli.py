@@ -55,8 +55,8 @@ def sphere(
     from carre.fitting import choose_device  # noqa: PLC0415
 
     try:
-        where = choose_device(device, torch.empty(0)).type
-        base = benchmarks.QUICK if quick else benchmarks.FULL if where == "cuda" else benchmarks.CPU
+        where = str(choose_device(device, torch.empty(0)))
+        base = benchmarks.QUICK if quick else benchmarks.CPU if where == "cpu" else benchmarks.FULL
         given: dict[str, Any] = {"dimension": dimension, "ambient_dim": ambient, "rank": rank, "unevenness": uneven}
         given |= {"sizes": _numbers("sizes", sizes), "engines": None if engines is None else tuple(engines.split(","))}
         settings = dataclasses.replace(base, seed=seed, **{k: v for k, v in given.items() if v is not None})

@@ -245,7 +245,9 @@ def _config(settings: FitSettings, scale: DataScale, seed: int, device: torch.de
     width = settings.width or scale.width(device)
     batch_size = settings.batch_size or scale.batch_size(device)
     rate = scale.learning_rate(width, batch_size) if settings.learning_rate is None else settings.learning_rate
-    mixed = scale.mixed_precision(device) if settings.mixed_precision is None else settings.mixed_precision
+    # A user's network is rounded only on request.
+    default = _is_default(settings) and scale.mixed_precision(device)
+    mixed = default if settings.mixed_precision is None else settings.mixed_precision
     unlimited = settings.max_seconds is not None and settings.max_steps is None
     return TrainingConfig(
         max_steps=10**9 if unlimited else settings.max_steps or scale.max_steps(device),

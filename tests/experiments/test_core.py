@@ -31,7 +31,7 @@ def test_every_link_of_the_documentation_leads_somewhere():
 
 @pytest.mark.filterwarnings("ignore::carre.LinearPhaseWarning")
 def test_the_experiment_runs_on_a_small_sphere():
-    row = load(ROOT / "experiments/core/run.py").fit_sphere(2, 4, 200, seed=1, device="cpu", n_test=20, max_steps=5)
+    row = load(ROOT / "experiments/core/run.py").fit_sphere(2, 4, 200, seed=1, n_test=20, max_steps=5)
     assert 0 < row["tangent_error"] <= 2
     assert row["best_on_validation"]["tangent_error"] > 0
 

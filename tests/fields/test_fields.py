@@ -105,6 +105,25 @@ class TestNeuralField(FieldConformance):
         assert not torch.equal(rounded, exact)
         assert (rounded - exact).norm() < 0.03 * exact.norm()
 
+    def test_derivatives_in_the_bandwidth_belong_to_their_points(self, field, points):
+        """A single σ is embedded once; its derivative must still be that of each point."""
+        one = torch.tensor(0.3, dtype=torch.float64)
+        trace = lambda s: field.metric(points, s).trace()  # noqa: E731
+        expected = torch.func.jacrev(trace)(one.repeat(len(points)))
+        assert (expected - torch.diag(expected.diagonal())).abs().max() == 0
+        torch.testing.assert_close(torch.func.jacrev(trace)(one.expand(len(points))), expected)
+        leaf = one.expand(len(points)).requires_grad_()
+        (gradient,) = torch.autograd.grad(trace(leaf).sum(), leaf)
+        torch.testing.assert_close(gradient, expected.diagonal())
+
+    def test_a_first_call_in_inference_mode_or_in_a_transformation_leaves_no_trace(self, make_field, samples, points):
+        for first in (torch.func.jacrev, torch.inference_mode()):
+            field = make_field(samples)
+            first(lambda y, field=field: field.denoise(y, 0.4))(points)
+            given = points.clone().requires_grad_()
+            field.metric(given, 0.4).trace().sum().backward()
+            assert torch.isfinite(given.grad).all()
+
     def test_pickling_keeps_the_answers(self, field, points):
         again = pickle.loads(pickle.dumps(field))
         assert torch.equal(again.metric(points, 0.4).factor, field.metric(points, 0.4).factor)

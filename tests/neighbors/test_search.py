@@ -235,3 +235,23 @@ def test_a_gpu_finds_the_same_neighbors(rng, offset):
     torch.testing.assert_close(there.squared_distances.cpu(), here.squared_distances)
     assert build_index(samples.cuda()).name == "torch"
     assert not TorchIndex(samples.cuda()).search(queries, 3).indices.is_cuda
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", ["torch", "faiss", "sklearn"])
+def test_one_huge_outlier_does_not_cost_the_others_their_digits(rng, kind, dtype):
+    if kind == "faiss":
+        pytest.importorskip("faiss")
+    samples = torch.cat([torch.randn(2000, 5, generator=rng), torch.full((1, 5), 1e14)]).to(dtype)
+    queries = torch.randn(20, 5, generator=rng).to(dtype)
+    truth = (samples[None].double() - queries[:, None].double()).square().sum(-1).topk(10, largest=False).values
+    found = build_index(samples, kind).search(queries, 10).squared_distances.double()
+    torch.testing.assert_close(found, truth, rtol=1e-4, atol=0)
+
+
+def test_tight_clusters_far_apart_are_searched_by_differences(rng):
+    """Spread 1e-9 at distance 1: products of float64 keep no digit of these distances."""
+    samples = torch.randint(0, 2, (1000, 1), generator=rng) + 1e-9 * torch.randn(1000, 4, generator=rng).double()
+    queries = samples[:20] + 1e-10
+    truth = (samples[None] - queries[:, None]).square().sum(-1).topk(10, largest=False).values
+    torch.testing.assert_close(TorchIndex(samples).search(queries, 10).squared_distances, truth, rtol=1e-6, atol=0)

@@ -83,6 +83,17 @@ def test_the_output_depends_on_the_bandwidth_once_trained_a_little(rng):
     assert not torch.allclose(low, high)
 
 
+def test_one_bandwidth_for_all_points_is_the_same_as_one_each(rng):
+    """An expanded scalar is embedded once; the answer must not know."""
+    torch.manual_seed(0)
+    model = build_model(3, 2, width=16, n_blocks=2, spread=1.0).double()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    points, single = torch.randn(5, 3, generator=rng).double(), torch.tensor([0.3]).double()
+    for expanded, each in zip(model(points, single.expand(5)), model(points, single.repeat(5)), strict=True):
+        torch.testing.assert_close(expanded, each, rtol=1e-12, atol=1e-12)
+
+
 def test_a_users_denoiser_is_called_in_the_units_of_the_data(rng):
     samples = 3.0 + 10 * torch.randn(200, 4, generator=rng)
     frame = AffineFrame.of(samples)

@@ -81,3 +81,13 @@ def test_bad_input_is_named(rng, options, message):
 def test_too_few_samples_are_named():
     with pytest.raises(ValueError, match="samples must be at least 20 to hold some out; got 5"):
         choose_kernel(torch.randn(5, 3))
+
+
+def test_few_samples_of_many_columns_are_summed_over_whole(rng):
+    choice = choose_kernel(torch.randn(50, 5000, generator=rng), bandwidths=[50.0, 70.0])
+    assert choice.n_neighbors is None
+
+
+def test_numbers_of_neighbors_may_be_an_array(rng):
+    choice = choose_kernel(torch.randn(200, 3, generator=rng), n_neighbors=np.array([10, 40]))
+    assert choice.candidates == (10, 40)

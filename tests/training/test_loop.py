@@ -115,6 +115,34 @@ def test_the_jacobian_of_the_denoiser_is_probed_only_where_one_is_trained(monkey
     assert calls == [1]
 
 
+class Unusual(nn.Module):
+    """A user's network whose mean has no derivative in the points, in one way or another."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.inner = kind, small_model()
+        self.offset, self.unused = nn.Parameter(torch.zeros(1)), nn.Linear(2, 2)
+
+    def forward(self, points, bandwidth):
+        if self.kind == "writes":
+            points.mul_(1.0)
+        mean, factor = self.inner(points, bandwidth)
+        if self.kind == "constant":
+            mean = self.offset.expand_as(mean)
+        return (mean.detach() if self.kind == "detached" else mean), factor
+
+
+@pytest.mark.parametrize("kind", ["detached", "constant", "writes"])
+def test_networks_whose_mean_cannot_be_probed_are_trained_without_it(kind):
+    model = Unusual(kind)
+    before = model.unused.weight.detach().clone()
+    training = Stepper(model, circle(), RANGE, Objective(), TrainingConfig(), torch.Generator().manual_seed(0))
+    for _ in range(3):
+        training.step(1e-2)
+    assert training.first_bad_step() is None
+    assert torch.equal(model.unused.weight, before), "a weight that takes no part must not decay"
+
+
 def test_a_parameter_shared_by_two_parts_is_stepped_once():
     model = small_model()
     model.factor.trunk.embedding = model.mean.trunk.embedding

@@ -25,13 +25,13 @@ class SphereSettings:
         rank: Rows of the learned factor.
         sizes: Numbers of samples.
         bandwidths: The grid of σ. The learned field is asked only within its trained range.
-        n_neighbors: The grid of k; values beyond the number of samples are left out.
+        n_neighbors: The grid of k, the paper's and three steps more; values beyond the number of samples are left out.
         engines: Searches for the kernel, by the names of `carre.neighbors.build_index`.
         n_validation: Points that settings are searched on.
         n_test: Points that errors are measured at.
         n_timed: Points per timed call of a kernel.
         n_timed_learned: Points per timed call of the learned field.
-        n_score: Points at which the Jacobian of the learned denoiser is evaluated; 0 leaves that method out.
+        with_score: Whether to measure the Jacobian of the learned denoiser, in full and by ``rank`` products.
         profile_size: The size at which mean eigenvalues are recorded.
         unevenness: How uneven the density on the sphere is: coordinates are stretched by up to e^u either way before a
             point is brought to the sphere. On the uniform sphere, 0, every neighborhood is symmetric about its
@@ -46,13 +46,13 @@ class SphereSettings:
     rank: int = 16
     sizes: tuple[int, ...] = (8192, 65_536, 524_288, 2_097_152, 8_388_608)
     bandwidths: tuple[float, ...] = tuple(2.0**k for k in range(-9, 5))
-    n_neighbors: tuple[int, ...] = tuple(2**p for p in range(3, 12))
+    n_neighbors: tuple[int, ...] = tuple(2**p for p in range(3, 15))
     engines: tuple[str, ...] = ("torch",)
     n_validation: int = 1000
     n_test: int = 2000
     n_timed: int = 4096
     n_timed_learned: int = 2**19
-    n_score: int = 100
+    with_score: bool = True
     profile_size: int = 524_288
     unevenness: float = 0.0
     with_hull: bool = True
@@ -82,13 +82,14 @@ FULL = SphereSettings()
 """The paper's setting, for a GPU."""
 
 CPU = SphereSettings(
-    sizes=(8192, 32_768, 131_072, 1_048_576),
+    sizes=(8192, 65_536, 1_048_576),
+    n_neighbors=tuple(2**p for p in range(3, 12)),
     engines=("torch", "faiss", "hnsw"),
     n_validation=300,
     n_test=500,
     n_timed=256,
     n_timed_learned=16_384,
-    n_score=0,
+    with_score=False,
     with_hull=False,
 )
 """The same sphere on a CPU, with the searches that are used there."""
@@ -104,7 +105,6 @@ QUICK = SphereSettings(
     n_test=500,
     n_timed=256,
     n_timed_learned=4096,
-    n_score=100,
     profile_size=8000,
     with_hull=False,
     fit=MappingProxyType({"max_steps": 1000, "width": 128, "batch_size": 256}),

@@ -82,9 +82,9 @@ def _measure_size(size: int, manifold: Embedded, settings: SphereSettings, devic
     if settings.with_hull and size == min(settings.sizes):
         hull, _ = _learned_row(samples, manifold, validation, test, settings, device, reduce=True)
         yield {"rows": [{"n": size, **hull}]}
-    if settings.n_score:
+    for rank in (None, settings.rank) if settings.with_score else ():
         grid = learned["validation_curve"]["bandwidths"]
-        yield {"rows": [{"n": size, **_score_row(field, manifold, validation, test, settings, grid)}]}
+        yield {"rows": [{"n": size, **_score_row(field, manifold, validation, test, settings, grid, rank)}]}
     for row in kernel_rows(samples, manifold, validation, test, settings):
         rows.append(row)
         yield {"rows": [{"n": size, **row}]}
@@ -122,8 +122,9 @@ def _learned_row(
     metric = lambda y: field.metric(y, sigma).factor  # noqa: E731
 
     def timed(function: Callable[[Tensor], object]) -> float:
-        return throughput(function, points, repeats=3, warmup=1, seconds=5.0).points_per_second
+        return throughput(function, points, repeats=5, warmup=2, seconds=5.0).points_per_second
 
+    speed = throughput(metric, points, repeats=7, warmup=2, seconds=5.0)
     row = {
         "method": "learned, in the linear hull" if reduce else "learned",
         "bandwidth": sigma,
@@ -137,7 +138,8 @@ def _learned_row(
         "fit_seconds": seconds,
         "training_seconds": estimator.history_.seconds,
         "steps": estimator.history_.steps,
-        "metric_per_second": timed(metric),
+        "metric_per_second": speed.points_per_second,
+        "metric_spread": speed.spread,
         "tangent_per_second": timed(lambda y: field.metric(y, sigma).tangent_basis(d)),
         "metric_per_second_full_precision": timed(lambda y: exact.metric(y, sigma).factor),
         "peak_bytes": peak_memory(metric, points[: settings.n_timed]),
@@ -153,18 +155,21 @@ def _score_row(
     test: Tensor,
     settings: SphereSettings,
     grid: list[float],
+    rank: int | None,
 ) -> dict[str, Any]:
-    """The Jacobian of the learned denoiser, in full: what one has without a factor network."""
-    field = ScoreField(learned)
-    tuned = best_bandwidth(field, manifold, validation[: settings.n_score], grid)
-    points = test[: settings.n_score]
+    """The Jacobian of the learned denoiser, in full or by random products: what one has without a factor network."""
+    field = ScoreField(learned, rank=rank)
+    tuned = best_bandwidth(field, manifold, validation, grid)
+    points = _repeated(test, settings.n_timed)
     metric = lambda y: field.metric(y, tuned.bandwidth).factor  # noqa: E731
+    speed = throughput(metric, points, repeats=2, warmup=1, seconds=3.0)
     return {
-        "method": "Jacobian of the learned denoiser",
+        "method": "Jacobian of the learned denoiser" + ("" if rank is None else ", by random products"),
         "bandwidth": tuned.bandwidth,
         "at_end": list(tuned.at_end),
-        "tangent_error": _mean_error(field, manifold, points, tuned.bandwidth),
-        "metric_per_second": throughput(metric, points, repeats=3, warmup=1, seconds=3.0).points_per_second,
+        "tangent_error": _mean_error(field, manifold, test, tuned.bandwidth),
+        "metric_per_second": speed.points_per_second,
+        "metric_spread": speed.spread,
         "peak_bytes": peak_memory(metric, points),
         "points_per_call": len(points),
     }
@@ -177,15 +182,25 @@ def _profiles(
     profiles = {}
     for row in rows:
         field: MetricField = learned
+        sigma = row["bandwidth"]
         if "n_neighbors" in row and row["engine"] == settings.engines[0]:
-            centered = row["method"] == "kernel, centered"
-            field = KernelField(samples, n_neighbors=row["n_neighbors"], centered=centered)
+            sigma, count = _best_scale_of_metric(row, settings, len(samples))
+            field = KernelField(samples, n_neighbors=count, centered=row["method"] == "kernel, centered")
         elif row["method"] != "learned":
             continue
         # A few hundred points: the eigenvalues of D×D matrices are slow where there are more neighbors than columns.
-        mean = eigenvalue_profile(field, test[:500], row["bandwidth"]).mean
+        mean = eigenvalue_profile(field, test[:500], sigma).mean
         profiles[row["method"]] = mean[: settings.rank].tolist()
     return profiles
+
+
+def _best_scale_of_metric(row: dict[str, Any], settings: SphereSettings, size: int) -> tuple[float, int]:
+    """Find the best σ, and k, of a kernel among σ up to half the radius: beyond, G is not near a projector."""
+    counts = sorted({min(k, size) for k in settings.n_neighbors})
+    errors = zip(settings.bandwidths, row["validation_curve"], strict=True)
+    choices = [(e, sigma, k) for sigma, line in errors if sigma <= 0.5 for e, k in zip(line, counts, strict=True)]
+    _, sigma, count = min(choices, default=(0.0, row["bandwidth"], row["n_neighbors"]))
+    return sigma, count
 
 
 def _training_steps(settings: SphereSettings, device: str, tell: Callable[[str], None]) -> list[dict[str, Any]]:

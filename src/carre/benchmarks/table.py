@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
 _LEARNED = "learned"
+_END = "†"
 
 
 def sphere_tables(results: dict[str, Any]) -> str:
-    """Make the tables in Markdown: errors, speeds, eigenvalues, training steps.
+    """Make the tables in Markdown: errors, speeds, when a fit pays, eigenvalues, training steps.
 
     Args:
         results: What `run_sphere` returned, or results.json holds.
     """
-    parts = [_errors(results), _speeds(results)]
+    parts = [_errors(results), _speeds(results), _break_even(results)]
     if results["eigenvalues"]:
         parts.append(_eigenvalues(results))
     parts.append(_steps(results))
@@ -23,19 +26,20 @@ def sphere_tables(results: dict[str, Any]) -> str:
 def _errors(results: dict[str, Any]) -> str:
     """Tabulate the tangent errors: a line per method, a column per size."""
     sizes = _sizes(results)
-    lines = [_header("tangent error", sizes)]
+    lines = [_header("tangent error", _columns(sizes))]
     for name in _names(results):
         lines.append(_row(name, [_error(_find(results, n, name)) for n in sizes]))
     learned = [_find(results, n, _LEARNED) for n in sizes]
+    lines.append(_row("learned, in float32", [f"{row['tangent_error_full_precision']:.4f}" for row in learned]))
     lines.append(_row("learned, at the label-free σ", [f"{row['label_free_tangent_error']:.4f}" for row in learned]))
     lines.append(_row("fit of the learned metric, seconds", [f"{row['fit_seconds']:.1f}" for row in learned]))
-    return "\n".join(lines)
+    return "\n".join(lines) + f"\n\n{_END} The best setting lies at an end of its grid: the optimum may lie beyond."
 
 
 def _speeds(results: dict[str, Any]) -> str:
     """Tabulate points per second, and how many times as fast the learned field is."""
     sizes = _sizes(results)
-    lines = [_header("points per second", sizes)]
+    lines = [_header("points per second", _columns(sizes))]
     quantities = {
         "metric_per_second": "metric",
         "tangent_per_second": "tangent spaces",
@@ -46,7 +50,7 @@ def _speeds(results: dict[str, Any]) -> str:
         for quantity, label in quantities.items():
             if not any(quantity in (_find(results, n, name) or {}) for n in sizes):
                 continue
-            own = "tangent_per_second" if "tangent" in quantity else "metric_per_second"
+            own = "tangent_per_second" if "tangent" in quantity else quantity
             cells = [_speed(_find(results, n, name), _find(results, n, _LEARNED), quantity, own) for n in sizes]
             lines.append(_row(f"{label}: {name}", cells))
     memory = [_memory(_find(results, n, _LEARNED)) for n in sizes]
@@ -54,12 +58,47 @@ def _speeds(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _break_even(results: dict[str, Any]) -> str:
+    """Tabulate after how many metrics a fit has paid, and from which size on the learned metric is the faster one."""
+    sizes = _sizes(results)
+    lines = [_header("metrics after which the fit has paid", [*_columns(sizes), "learned is faster"])]
+    for name in _names(results):
+        pairs = [(_find(results, n, name), _find(results, n, _LEARNED)) for n in sizes]
+        if not any("build_seconds" in row for row, _ in pairs):
+            continue
+        cells = ["" if "build_seconds" not in row else _paid(row, learned) for row, learned in pairs]
+        lines.append(_row(name, [*cells, _crossing(sizes, pairs)]))
+    return "\n".join(lines)
+
+
+def _paid(row: dict[str, Any], learned: dict[str, Any]) -> str:
+    """Say how many metrics make up for the fit, with the time to build the index taken off."""
+    saved = 1 / row["metric_per_second"] - 1 / learned["metric_per_second"]
+    return "never" if saved <= 0 else f"{max(learned['fit_seconds'] - row['build_seconds'], 0) / saved:,.0f}"
+
+
+def _crossing(sizes: list[int], pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> str:
+    """Say where the speeds cross, by interpolation between the logarithms."""
+    known = [
+        (n, math.log(learned["metric_per_second"] / row["metric_per_second"]))
+        for n, (row, learned) in zip(sizes, pairs, strict=True)
+        if row and learned
+    ]
+    if known[0][1] > 0:
+        return f"at every size from {known[0][0]:,}"
+    for (small, slower), (large, faster) in itertools.pairwise(known):
+        if slower <= 0 < faster:
+            share = -slower / (faster - slower)
+            return f"from about {small * (large / small) ** share:,.0f} on"
+    return "at no size"
+
+
 def _eigenvalues(results: dict[str, Any]) -> str:
     """Tabulate the mean eigenvalues of each method around the dimension."""
     d = results["settings"]["dimension"]
     columns = [f"λ{k}" for k in (1, d, d + 1, d + 2)]
     title = f"mean eigenvalues, n = {results['settings']['profile_size']:,}"
-    lines = [f"| {title} | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
+    lines = [_header(title, columns)]
     for name, values in results["eigenvalues"].items():
         lines.append(_row(name, [f"{values[k - 1]:.3f}" for k in (1, d, d + 1, d + 2) if k <= len(values)]))
     return "\n".join(lines)
@@ -67,7 +106,7 @@ def _eigenvalues(results: dict[str, Any]) -> str:
 
 def _steps(results: dict[str, Any]) -> str:
     """Tabulate training steps."""
-    lines = ["| training step | ms | share of a large product's rate |", "|---|---|---|"]
+    lines = [_header("training step", ["ms", "share of a large product's rate"])]
     for row in results["training_step"]:
         rate = row["product_rate"]
         share = "" if rate is None else f"{row['operations_per_second'] / rate:.0%}"
@@ -93,8 +132,12 @@ def _find(results: dict[str, Any], size: int, name: str) -> dict[str, Any]:
     return next((row for row in results["rows"] if row["n"] == size and _name(row) == name), {})
 
 
-def _header(title: str, sizes: list[int]) -> str:
-    return f"| {title} | {' | '.join(f'n = {n:,}' for n in sizes)} |\n|---|{'---|' * len(sizes)}"
+def _columns(sizes: list[int]) -> list[str]:
+    return [f"n = {n:,}" for n in sizes]
+
+
+def _header(title: str, columns: list[str]) -> str:
+    return f"| {title} | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}"
 
 
 def _row(name: str, cells: list[str]) -> str:
@@ -106,7 +149,7 @@ def _error(row: dict[str, Any]) -> str:
         return ""
     setting = f"σ {row['bandwidth']:.3g}" + (f", k {row['n_neighbors']}" if "n_neighbors" in row else "")
     error = f"**{row['tangent_error']:.4f}**" if row["method"] == _LEARNED else f"{row['tangent_error']:.4f}"
-    return f"{error} ({setting})"
+    return f"{error}{_END if row['at_end'] else ''} ({setting})"
 
 
 def _speed(row: dict[str, Any], learned: dict[str, Any], quantity: str, own: str) -> str:

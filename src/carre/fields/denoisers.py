@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.fields.protocol import MetricField
+from carre.neighbors.transformations import untransformed
 
 
 class Denoiser:
@@ -65,7 +66,8 @@ class Denoiser:
             return self._function
         key = (points.device, points.dtype)
         if key not in self._copies:
-            self._copies[key] = copy.deepcopy(self._function).to(points.device, points.dtype)
+            with untransformed():
+                self._copies[key] = copy.deepcopy(self._function).to(points.device, points.dtype)
         return self._copies[key]
 
     def __getstate__(self) -> dict[str, Any]:

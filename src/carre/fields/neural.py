@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from carre.fields.protocol import Bandwidth
 from carre.geometry import AffineFrame, LowRankMetric
 from carre.kernels import fused_kernels
+from carre.neighbors.transformations import untransformed
 from carre.networks import MetricModel
+from carre.networks.pointwise import is_one_value
 from carre.validation import as_bandwidth, as_points
 
 # Points at a time: as many as keep a device busy.
@@ -50,8 +52,8 @@ class NeuralField:
     def with_mixed_precision(self) -> NeuralField:
         """Return the same field with the network's products in bfloat16: faster on a GPU, less exact.
 
-        Measured in experiments/sphere: the tangent error hardly changes. For derivatives of the field, and where
-        float64 is wanted, stay with the field itself.
+        Measured in experiments/sphere: about five times as fast, with up to a fifth more tangent error where that is
+        smallest. Points in float64 are answered in float64, without rounding.
         """
         return NeuralField(self.model, self.frame, ridge=self.ridge, mixed_precision=True)
 
@@ -86,13 +88,16 @@ class NeuralField:
         """Return the model and the frame in the dtype and on the device of the points."""
         key = (points.device, points.dtype)
         if key not in self._copies:
-            model = copy.deepcopy(self.model).to(points.device, points.dtype)
-            self._copies[key] = (model, self.frame.to(points.device, points.dtype))
+            with untransformed():
+                model = copy.deepcopy(self.model).to(points.device, points.dtype)
+                self._copies[key] = (model, self.frame.to(points.device, points.dtype))
         return self._copies[key]
 
     def _outside(self, model: nn.Module, frame: AffineFrame, points: Tensor, sigma: Tensor, want: str) -> Tensor:
         """Evaluate one chunk in the frame and carry the result out."""
-        inside, scaled = frame.encode(points), sigma / frame.scale
+        # A single σ stays one, which the network embeds only once.
+        scaled = (sigma[:1] / frame.scale).expand(len(sigma)) if is_one_value(sigma) else sigma / frame.scale
+        inside = frame.encode(points)
         with self._precision(points):
             result = _answer(model, inside, scaled, want)
         if result is None:

@@ -63,6 +63,6 @@ def _decompose(matrices: Float[Tensor, "batch n n"]) -> tuple[Float[Tensor, "bat
     """Decompose one chunk; where the backend gives up, once more in float64 by LAPACK."""
     try:
         values, vectors = torch.linalg.eigh(matrices)
-    except torch.linalg.LinAlgError:
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
         values, vectors = (part.to(matrices) for part in torch.linalg.eigh(matrices.double().cpu()))
     return values, vectors

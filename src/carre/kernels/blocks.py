@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 _ELEMENTS = 2048
 _TILE_ROWS, _ROW_STRIPS = 32, 512
@@ -128,7 +129,7 @@ def _fourier(bandwidth, frequencies, out, half, BLOCK: tl.constexpr):
 def fourier(bandwidth: Tensor, frequencies: Tensor) -> Tensor:
     """Compute [cos(ω log σ), sin(ω log σ)], see `carre.networks.pointwise.fourier_features`."""
     half = len(frequencies)
-    out = torch.empty((len(bandwidth), 2 * half), device=bandwidth.device)
+    out = torch.empty((len(bandwidth), 2 * half), dtype=frequencies.dtype, device=bandwidth.device)
     block = triton.next_power_of_2(half)
     _fourier[(len(bandwidth),)](bandwidth.contiguous(), frequencies, out, half, BLOCK=block, num_warps=1)
     return out
@@ -156,6 +157,7 @@ class ModulatedNorm(torch.autograd.Function):
         return out, hidden
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor, through: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
         """Return the gradients of h (both ways joined) and of the modulation."""
         hidden, modulation = ctx.saved_tensors
@@ -193,6 +195,7 @@ class GatedSilu(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         """Return the gradients of the pair and of the bias."""
         pair, bias = ctx.saved_tensors

@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 # A sample's factor must fit into the registers of one program.
 _LARGEST_TILE = 8192
@@ -97,6 +98,7 @@ class MetricMatchingLoss(torch.autograd.Function):
         return loss
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None, None]:  # type: ignore[override]
         """Scale the gradient that was kept; none flows into the displacements, as in the formula."""
         (gradient,) = ctx.saved_tensors

@@ -30,7 +30,7 @@ def probe_jacobian(
     *,
     weight: float = 1.0,
     generator: torch.Generator | None = None,
-) -> JacobianProbe:
+) -> JacobianProbe | None:
     """Multiply random vectors by the Jacobian of a denoiser, by one backward pass through it.
 
     For the exact posterior mean, G = Cov[X | Y=y]/σ² = ∂m/∂y, so that E‖(G − J)v‖² = ‖G − J‖²_F says how far a
@@ -42,7 +42,12 @@ def probe_jacobian(
         points: y, which must require gradients.
         weight: Of the probe.
         generator: Source of randomness.
+
+    Returns:
+        The probe; None where the mean carries no derivative in the points (detached, or constant).
     """
+    if not mean.requires_grad:
+        return None
     vectors = torch.randn(points.shape, generator=generator, device=points.device, dtype=points.dtype)
-    (products,) = torch.autograd.grad(mean, points, vectors.to(mean.dtype), retain_graph=True)
-    return JacobianProbe(vectors, products.detach().to(vectors.dtype), weight)
+    (products,) = torch.autograd.grad(mean, points, vectors.to(mean.dtype), retain_graph=True, allow_unused=True)
+    return None if products is None else JacobianProbe(vectors, products.detach().to(vectors.dtype), weight)

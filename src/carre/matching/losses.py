@@ -31,7 +31,7 @@ def metric_matching_loss(
         >>> metric_matching_loss(metric, torch.tensor([[[1.0, 2.0, 3.0]]]))
         tensor([-8.])
     """
-    if are_fused() and metric.ridge == 0.0:
+    if are_fused(metric.factor, displacement) and metric.ridge == 0.0:
         from carre.kernels.matching import MetricMatchingLoss, fits  # noqa: PLC0415  (needs Triton)
 
         if fits(metric.factor):

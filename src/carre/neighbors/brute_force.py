@@ -63,8 +63,29 @@ class TorchIndex(Index):
         return merge_found(found, self.search_wide(queries[doubtful], n_neighbors), doubtful)
 
     def search_wide(self, queries: Float[Tensor, "q dim"], n_neighbors: int) -> Neighbors:
-        """Search with products in float64: for queries that float32 cannot decide."""
-        return self._pass(queries, n_neighbors, torch.float64)[0]
+        """Search with products in float64, for queries that float32 cannot decide; if need be, by differences."""
+        found, worst = self._pass(queries, n_neighbors, torch.float64)
+        doubtful = ~self._refinement.is_certain(queries, found, worst, torch.float64)
+        if found.indices.shape[1] == self.n_samples or not bool(doubtful.any()):
+            return found
+        return merge_found(found, self._by_differences(queries[doubtful], n_neighbors), doubtful)
+
+    def _by_differences(self, queries: Float[Tensor, "q dim"], n_neighbors: int) -> Neighbors:
+        """Search without products: slow, and right however far apart or close together the samples are."""
+        memory = working_memory(queries.device, self.memory)
+        cells = max(1, memory // (self.dim * queries.element_size()))
+        values = queries.new_empty((len(queries), 0))
+        indices = torch.empty((len(queries), 0), dtype=torch.long, device=queries.device)
+        width = max(1, cells // len(queries))
+        for start in range(0, self.n_samples, width):
+            block = self.samples[start : start + width]
+            squares = torch.stack([(block - query).square().sum(1) for query in queries])
+            values = torch.cat([values, squares], 1)
+            columns = torch.arange(start, start + len(block), device=queries.device).expand(len(queries), -1)
+            indices = torch.cat([indices, columns], 1)
+            values, kept = values.topk(min(n_neighbors, values.shape[1]), largest=False)
+            indices = indices.gather(1, kept)
+        return Neighbors(indices, values)
 
     def _pass(
         self, queries: Float[Tensor, "q dim"], n_neighbors: int, dtype: torch.dtype

@@ -10,7 +10,10 @@ from torch import Tensor
 
 from carre.neighbors.protocol import Neighbors
 
-_ROWS_AT_ONCE = 2**20
+_N_SCALE = 2**16
+# Outliers may be this many times as far as others before they are allowed to make the unit larger: squares in float32
+# end at 1e38.
+_LEAST_SHARE = 1e-15
 _FEWEST_SPARES = 16
 _SPARE_SHARE = 8
 
@@ -27,9 +30,12 @@ class Refinement:
     """
 
     def __init__(self, samples: Float[Tensor, "n dim"]) -> None:
-        self.samples, self.center = samples, samples.mean(0)
-        squares = [(rows - self.center).square().sum(1).mean() for rows in torch.split(samples, _ROWS_AT_ONCE)]
-        scale = float(torch.stack(squares).mean().sqrt())
+        self.samples = samples
+        # Medians, of some of the samples: a single fill value of 1e14 would leave a mean no digits for the rest.
+        some = samples[:: max(1, len(samples) // _N_SCALE)]
+        self.center = some.median(0).values
+        distances = torch.linalg.vector_norm(some - self.center, dim=1)
+        scale = max(float(distances.median()), _LEAST_SHARE * float(distances.max()))
         self.scale = scale if 0.0 < scale < math.inf else 1.0
 
     def encode(self, points: Float[Tensor, "m dim"], dtype: torch.dtype = torch.float32) -> Float[Tensor, "m dim"]:
@@ -55,21 +61,28 @@ class Refinement:
         return Neighbors(torch.cat(indices), torch.cat(distances))
 
     def is_certain(
-        self, queries: Float[Tensor, "q dim"], found: Neighbors, worst: Float[Tensor, " q"]
+        self,
+        queries: Float[Tensor, "q dim"],
+        found: Neighbors,
+        worst: Float[Tensor, " q"],
+        dtype: torch.dtype = torch.float32,
     ) -> Bool[Tensor, " q"]:
         """Say for which queries rounding cannot have hidden a neighbor.
 
         Args:
             queries: The queries, in the coordinates of the samples.
             found: Their refined neighbors.
-            worst: Largest |x|² − 2xᵀy among each query's candidates, as computed in float32 in encoded coordinates.
+            worst: Largest |x|² − 2xᵀy among each query's candidates, as computed in encoded coordinates.
+            dtype: What it was computed in. In float64, a neighbor that is nearer by less than a millionth counts as a
+                tie: samples on a grid have many of those.
         """
         encoded = self.encode(queries, torch.float64)
         norms = torch.linalg.vector_norm(encoded, dim=1)
         reach = (worst.double() + norms.square()).clamp_min(0)
-        error = (2 + math.sqrt(queries.shape[1])) * torch.finfo(torch.float32).eps * (norms + reach.sqrt()).square()
-        certain: Tensor = reach - error > found.squared_distances[:, -1].double() / self.scale**2
-        return certain
+        error = (2 + math.sqrt(queries.shape[1])) * torch.finfo(dtype).eps * (norms + reach.sqrt()).square()
+        furthest = found.squared_distances[:, -1].double() / self.scale**2
+        certain: Tensor = reach - error > furthest
+        return certain | (error < 1e-6 * furthest) if dtype == torch.float64 else certain
 
 
 def merge_found(found: Neighbors, better: Neighbors, where: Bool[Tensor, " q"]) -> Neighbors:

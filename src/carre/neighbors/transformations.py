@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import torch
@@ -23,6 +24,13 @@ def outside(function: Callable[[Tensor], Tensor], points: Tensor) -> Tensor:
     """
     result: Tensor = _Outside.apply(points.detach(), function)  # type: ignore[no-untyped-call]
     return result
+
+
+@contextmanager
+def untransformed() -> Iterator[None]:
+    """Make things that are kept for later calls: neither wrapped by a transformation, nor inference tensors."""
+    with torch.inference_mode(False), torch._C._DisableFuncTorch():
+        yield
 
 
 class _Outside(torch.autograd.Function):

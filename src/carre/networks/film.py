@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from carre.networks.embedding import LogBandwidthEmbedding
-from carre.networks.pointwise import gated_linear, modulated_norm
+from carre.networks.pointwise import gated_linear, is_one_value, modulated_norm
 
 
 class GatedBlock(nn.Module):
@@ -95,7 +95,10 @@ class FilmMLP(nn.Module):
         self, points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]
     ) -> Float[Tensor, "batch out"]:
         """Compute the features of noisy points."""
-        *modulations, last = self.film(self.embedding(bandwidth)).chunk(len(self.blocks) + 1, -1)
+        # One σ for all points (an expanded scalar) is embedded once.
+        distinct = bandwidth[:1] if is_one_value(bandwidth) else bandwidth
+        modulation = self.film(self.embedding(distinct)).expand(len(points), -1)
+        *modulations, last = modulation.chunk(len(self.blocks) + 1, -1)
         hidden = functional.silu(self.inlet(points))
         for block, modulation in zip(self.blocks, modulations, strict=True):
             hidden = block(hidden, modulation)

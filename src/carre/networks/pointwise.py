@@ -5,11 +5,19 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn import functional
 
 from carre.kernels import are_fused
 
 _EPSILON = 1e-5
+
+
+def is_one_value(vector: Float[Tensor, " n"]) -> bool:
+    """Say whether a vector is one number, expanded, and nobody asks for its derivative entry by entry."""
+    plain = not (vector.requires_grad or torch._C._functorch.is_functorch_wrapped_tensor(vector))
+    has_tangent = forward_ad.unpack_dual(vector).tangent is not None  # type: ignore[no-untyped-call]
+    return len(vector) > 1 and vector.stride(0) == 0 and plain and not has_tangent
 
 
 def modulated_norm(
@@ -19,7 +27,7 @@ def modulated_norm(
 
     Take h from the result for what follows: its gradient then joins that of the norm in one kernel.
     """
-    if are_fused():
+    if are_fused(hidden, modulation):
         from carre.kernels.blocks import ModulatedNorm  # noqa: PLC0415
 
         return ModulatedNorm.apply(hidden, modulation, _EPSILON)  # type: ignore[no-any-return, no-untyped-call]
@@ -30,7 +38,7 @@ def modulated_norm(
 
 def gated_linear(inputs: Float[Tensor, "batch width"], linear: nn.Linear) -> Float[Tensor, "batch half"]:
     """Compute SiLU(a)·b of [a, b] = Wx + c."""
-    if are_fused():
+    if are_fused(inputs, linear.weight):
         from carre.kernels.blocks import GatedSilu  # noqa: PLC0415
 
         fused: Tensor = GatedSilu.apply(functional.linear(inputs, linear.weight), linear.bias)  # type: ignore[no-untyped-call]
@@ -44,7 +52,7 @@ def fourier_features(
     bandwidth: Float[Tensor, " batch"], frequencies: Float[Tensor, " half"]
 ) -> Float[Tensor, "batch width"]:
     """Compute the cosines and sines of ω·log σ. In training σ has no gradient, and the kernel gives none."""
-    if are_fused() and not bandwidth.requires_grad:
+    if are_fused(bandwidth, frequencies) and not bandwidth.requires_grad:
         from carre.kernels.blocks import fourier  # noqa: PLC0415
 
         return fourier(bandwidth, frequencies)

@@ -16,6 +16,7 @@ _COLORS = {
     "kernel, as in the paper": ORANGE,
     "kernel, centered": GREEN,
     "Jacobian of the learned denoiser": GRAY,
+    "Jacobian of the learned denoiser, by random products": "#CC79A7",
 }
 _MARKERS = {"torch": "o", "faiss": "s", "hnsw": "^", "ivf": "v", "sklearn": "D"}
 

@@ -52,7 +52,7 @@ class KernelChoice:
 def choose_kernel(
     samples: Any,
     *,
-    n_neighbors: int | Sequence[int | None] | None = None,
+    n_neighbors: int | Sequence[int | None] | np.ndarray | None = None,
     bandwidths: Sequence[float] | np.ndarray | None = None,
     centered: bool = True,
     adaptive: bool = False,
@@ -98,7 +98,7 @@ def choose_kernel(
     candidates = _candidates(n_neighbors, rest)
     options: dict[str, Any] = {"centered": centered, "adaptive": adaptive, "rank": rank}
     shared = build_index(rest, checked_kind(index))
-    noise = torch.Generator(held_out.device).manual_seed(int(torch.randint(2**31, (), generator=generator)))
+    seed = int(torch.randint(2**31, (), generator=generator))
     profiles = []
     for k in candidates:
         profile = choose_bandwidth(
@@ -106,7 +106,8 @@ def choose_kernel(
             held_out,
             grid,
             max_dim=AffineFrame.of(rest).dim,
-            generator=noise,
+            # The same noise for all.
+            generator=torch.Generator(held_out.device).manual_seed(seed),
         )
         _, chosen, why = _pick([profile], scale.supported_from())
         profiles.append(replace(profile, chosen=chosen, reason=why))
@@ -137,11 +138,15 @@ def _checked_grid(bandwidths: Sequence[float] | np.ndarray | None, scale: DataSc
     return grid
 
 
-def _candidates(n_neighbors: int | Sequence[int | None] | None, rest: Float[Tensor, "n dim"]) -> tuple[int | None, ...]:
+def _candidates(
+    n_neighbors: int | Sequence[int | None] | np.ndarray | None, rest: Float[Tensor, "n dim"]
+) -> tuple[int | None, ...]:
     """Return the numbers of neighbors to compare."""
     if n_neighbors is None:
-        return (None,) if rest.numel() <= _SMALL else tuple(k for k in _N_NEIGHBORS if k < len(rest))
-    given = tuple(n_neighbors) if isinstance(n_neighbors, Sequence) else (n_neighbors,)
+        fitting = tuple(k for k in _N_NEIGHBORS if k < len(rest))
+        return (None,) if rest.numel() <= _SMALL or not fitting else fitting
+    several = isinstance(n_neighbors, (Sequence, np.ndarray))
+    given: tuple[int | None, ...] = tuple(np.asarray(n_neighbors).tolist()) if several else (n_neighbors,)  # type: ignore[assignment]
     if not given:
         raise ValueError("n_neighbors must name at least one number; got an empty grid")
     largest = max((k for k in given if k is not None), default=1)

@@ -46,7 +46,10 @@ class Stepper:
         self.rate = torch.zeros((), device=device)
         self.pull = torch.zeros((), device=device)
         self.n_steps = 0
-        self.graph = self._capture() if device.type == "cuda" and config.cuda_graph else None
+        self.graph: torch.cuda.CUDAGraph | None = None
+        if device.type == "cuda" and config.cuda_graph:
+            with torch.cuda.device(device):
+                self.graph = self._capture()
 
     def step(self, learning_rate: float) -> None:
         """Take one step."""
@@ -91,13 +94,15 @@ class Stepper:
         device = self.samples.device
         weight = self.config.jacobian_weight
         follows_denoiser = weight > 0 and self.objective.train_mean and self.objective.centered
-        points = batch.points.detach().requires_grad_(follows_denoiser)
+        # The network gets a copy: it may write into its input, which a leaf of the graph would not allow.
+        leaf = batch.points.detach().requires_grad_(follows_denoiser)
+        points = leaf.clone() if follows_denoiser else leaf
         with _fast_products(device), fused_kernels(device):
             with torch.autocast(device.type, torch.bfloat16, enabled=self.config.mixed_precision):
                 mean, factor = self.weights.module(points, batch.bandwidth)
             probe = None
             if follows_denoiser and mean is not None:
-                probe = probe_jacobian(mean, points, weight=weight, generator=self.generator)
+                probe = probe_jacobian(mean, leaf, weight=weight, generator=self.generator)
             mean_loss, metric_loss = self.objective.losses(mean, factor, batch, probe)
             total = self.weights.update((mean_loss + metric_loss).mean(), self.rate, self.pull)
         self.all_well.mul_(total.abs() < math.inf)

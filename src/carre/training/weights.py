@@ -67,10 +67,11 @@ class ListedWeights:
 
     def update(self, loss: Float[Tensor, ""], rate: Float[Tensor, ""], pull: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """Take one step down the gradient of the loss; return a number that is finite if all went well."""
-        gradients = _gradients(loss, self.parameters)
-        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+        # A parameter that took no part has no gradient, and stays as it is.
+        for parameter, gradient in zip(self.parameters, _gradients(loss, self.parameters), strict=True):
             parameter.grad = gradient
-        norms = [nn.utils.get_total_norm([p.grad for p in group if p.grad is not None]) for group in self.groups]
+        present = [[p.grad for p in group if p.grad is not None] for group in self.groups]
+        norms = [nn.utils.get_total_norm(gradients) for gradients in present]
         total = sum(norms, loss.detach())
         bad = (~torch.isfinite(total)).float()
         # The flags of loss scaling do the rest inside the fused optimizer: gradients are divided by the first, so
@@ -104,18 +105,27 @@ class FlatWeights:
         self.module = copy.deepcopy(model) if config.mixed_precision else model
         self.groups = _parameter_groups(model)
         self.leaves = [_counterparts(model, self.module, group) for group in self.groups]
+        self.values: list[Tensor] = []
+        self.n_steps = torch.zeros((), device=self.groups[0][0].device)
+
+    def _lay_out(self, takes_part: list[bool]) -> None:
+        """Move the weights that have a gradient into flat buffers; the others stay as they are."""
+        flags = iter(takes_part)
+        kept = [[i for i in range(len(group)) if next(flags)] for group in self.groups]
+        self.groups = [[group[i] for i in places] for group, places in zip(self.groups, kept, strict=True) if places]
+        self.leaves = [[group[i] for i in places] for group, places in zip(self.leaves, kept, strict=True) if places]
         self.values = [_flatten(group) for group in self.groups]
-        self.averages = [_flatten(_counterparts(model, self.averaged, group)) for group in self.groups]
-        self.working: list[Tensor | None] = [None] * len(self.groups)
-        if config.mixed_precision:
-            self.working = [_flatten(group, torch.bfloat16) for group in self.leaves]
+        self.averages = [_flatten(_counterparts(self.model, self.averaged, group)) for group in self.groups]
+        rounded = self.config.mixed_precision
+        self.working = [_flatten(group, torch.bfloat16) if rounded else None for group in self.leaves]
         self.moments = [(torch.zeros_like(v), torch.zeros_like(v)) for v in self.values]
-        self.n_steps = torch.zeros((), device=self.values[0].device)
 
     def update(self, loss: Float[Tensor, ""], rate: Float[Tensor, ""], pull: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """Take one step down the gradient of the loss; return a number that is finite if all went well."""
-        leaves = [leaf for group in self.leaves for leaf in group]
-        gradients, flat = iter(_gradients(loss, leaves)), []
+        found = _gradients(loss, [leaf for group in self.leaves for leaf in group])
+        if not self.values:
+            self._lay_out([gradient is not None for gradient in found])
+        gradients, flat = iter([gradient for gradient in found if gradient is not None]), []
         for group in self.leaves:
             flat.append(torch.cat([next(gradients).reshape(-1) for _ in group]))
         norms = [torch.linalg.vector_norm(part, dtype=torch.float32) for part in flat]
@@ -172,7 +182,6 @@ def _flatten(parameters: list[Tensor], dtype: torch.dtype | None = None) -> Floa
     return flat
 
 
-def _gradients(loss: Float[Tensor, ""], parameters: list[Tensor]) -> list[Tensor]:
-    """Compute the gradients; zero for a parameter that took no part."""
-    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, gradients, strict=True)]
+def _gradients(loss: Float[Tensor, ""], parameters: list[Tensor]) -> list[Tensor | None]:
+    """Compute the gradients; None for a parameter that took no part."""
+    return list(torch.autograd.grad(loss, parameters, allow_unused=True))
