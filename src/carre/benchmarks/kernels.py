@@ -80,7 +80,7 @@ def _tuned_row(
     sigma, k = tuned.bandwidth, int(tuned.setting["n_neighbors"])
     field = KernelField(samples, n_neighbors=k, centered=centered, index=index)
     leading = KernelField(samples, n_neighbors=k, centered=centered, index=index, rank=d)
-    points = _repeated(test, settings.n_timed)
+    points = repeated(test, settings.n_timed)
 
     def dense_pipeline(y: Tensor) -> Tensor:
         return batched_eigh(field.metric(y, sigma).dense())[1][..., -d:]
@@ -108,5 +108,6 @@ def _tuned_row(
     return row | {"dense_tangent_per_second": dense, "peak_bytes": peak_memory(metric, points)}
 
 
-def _repeated(points: Float[Tensor, "n dim"], count: int) -> Float[Tensor, "count dim"]:
+def repeated(points: Float[Tensor, "n dim"], count: int) -> Float[Tensor, "count dim"]:
+    """Repeat points until there are enough of them to be timed."""
     return points.repeat(-(-count // len(points)), 1)[:count]

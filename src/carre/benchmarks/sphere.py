@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.benchmarks.kernels import kernel_rows
+from carre.benchmarks.kernels import kernel_rows, repeated
 from carre.benchmarks.settings import SphereSettings
 from carre.benchmarks.step import measure_product_rate, measure_step
 from carre.estimator import MetricMatching
@@ -118,7 +118,7 @@ def _learned_row(
     low, high = estimator.bandwidth_range_
     tuned = best_bandwidth(field, manifold, validation, [s for s in settings.bandwidths if low <= s <= high])
     sigma, d = tuned.bandwidth, settings.dimension
-    points = _repeated(test, settings.n_timed_learned)
+    points = repeated(test, settings.n_timed_learned)
     metric = lambda y: field.metric(y, sigma).factor  # noqa: E731
 
     def timed(function: Callable[[Tensor], object]) -> float:
@@ -160,7 +160,7 @@ def _score_row(
     """The Jacobian of the learned denoiser, in full or by random products: what one has without a factor network."""
     field = ScoreField(learned, rank=rank)
     tuned = best_bandwidth(field, manifold, validation, grid)
-    points = _repeated(test, settings.n_timed)
+    points = repeated(test, settings.n_timed)
     metric = lambda y: field.metric(y, tuned.bandwidth).factor  # noqa: E731
     speed = throughput(metric, points, repeats=2, warmup=1, seconds=3.0)
     return {
@@ -246,10 +246,6 @@ def _oracle_error(
     if settings.unevenness:
         return None
     return float(oracle_errors(field, manifold, points[:500].double().cpu(), bandwidth).mean())
-
-
-def _repeated(points: Tensor, count: int) -> Tensor:
-    return points.repeat(-(-count // len(points)), 1)[:count]
 
 
 def _warm_up(settings: SphereSettings, device: str) -> None:
