@@ -33,6 +33,7 @@ def build_index(samples: Any, kind: str = "auto", *, memory: int | None = None) 
         memory: Bytes that temporary results may take; by default a share of what is free.
 
     Example:
+        >>> import torch
         >>> build_index(torch.zeros(5, 2), "torch")
         TorchIndex(n_samples=5, dim=2, name='torch')
     """
