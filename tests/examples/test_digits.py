@@ -8,7 +8,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-pytestmark = pytest.mark.filterwarnings("ignore::carre.LinearPhaseWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::carre.LinearPhaseWarning")]
 
 
 @pytest.fixture(scope="module")

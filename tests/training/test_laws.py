@@ -60,6 +60,7 @@ def test_rank_three_suffices_on_the_sphere_and_rank_two_fails_somewhere():
     assert regress_projector(2).min() < 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["joint", "two-stage", "uncentered"])
 def test_each_way_to_train_has_its_own_minimizer_on_gaussian_data(method):
     """N(0, diag): G = Σ/(Σ+σ²) centered, G + (m−y)(m−y)ᵀ/σ² uncentered; at y = 0 both are the same."""
