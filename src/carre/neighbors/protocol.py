@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -65,7 +66,7 @@ class NeighborIndex(Protocol):
         ...
 
 
-class Index:
+class Index(ABC):
     """What all indices share: the samples, and the checks of a search.
 
     Args:
@@ -88,9 +89,9 @@ class Index:
         return self.samples.shape[1]
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """The name of the method, for reports."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n_samples={self.n_samples}, dim={self.dim}, name={self.name!r})"
@@ -102,8 +103,8 @@ class Index:
         n_neighbors = checked_count(n_neighbors, self.n_samples)
         return self._search(points.to(self.samples), n_neighbors).to(points.device)
 
-    def _search(self, queries: Float[Tensor, "q dim"], n_neighbors: int) -> Neighbors:
-        raise NotImplementedError
+    @abstractmethod
+    def _search(self, queries: Float[Tensor, "q dim"], n_neighbors: int) -> Neighbors: ...
 
 
 def checked_count(n_neighbors: Any, largest: int, *, least: int = 1, reason: str = "") -> int:
