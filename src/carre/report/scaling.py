@@ -28,7 +28,7 @@ def plot_scaling(results: dict[str, Any]) -> Figure:
     Args:
         results: What `carre.benchmarks.run_sphere` returned.
     """
-    figure = Figure(figsize=(10.5, 4.4), layout="constrained")
+    figure = Figure(figsize=(10.5, 4.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     for method, engine in dict.fromkeys((row["method"], row.get("engine")) for row in results["rows"]):
         rows = [r for r in results["rows"] if (r["method"], r.get("engine")) == (method, engine)]
@@ -43,7 +43,7 @@ def plot_scaling(results: dict[str, Any]) -> Figure:
     left.set_title("How far tangent spaces are off")
     right.set_ylabel("metrics per second")
     right.set_title("How fast, at new points")
-    left.legend(loc="best", fontsize=8)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     settings = results["settings"]
     figure.suptitle(
         f"Sphere of dimension {settings['dimension']} in R^{settings['ambient_dim']}, {results['hardware']}", color=INK
