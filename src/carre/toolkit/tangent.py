@@ -1,0 +1,183 @@
+"""Tangent spaces: bases, projections, angles between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from carre.fields import Bandwidth, MetricField
+from carre.geometry import LowRankMetric, principal_angles
+from carre.toolkit.batches import Progress, in_parts
+from carre.validation import Points, as_bandwidth, as_points
+
+_TANGENT_ABOVE = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class TangentFrame:
+    """The tangent and normal directions of a metric, with their eigenvalues.
+
+    Where the dimension differs from point to point, ``basis`` has as many columns as the largest needs, and zeros in
+    those that a point lacks: projections, traces and sums over directions need not know.
+
+    Attributes:
+        basis: U, orthonormal columns, or zero where ``present`` is False.
+        values: Their eigenvalues λ; 1 where ``present`` is False.
+        present: Which columns are directions.
+        normals: The other eigenvectors in the row space of the factor, as columns; zero where they are tangent.
+        normal_values: Their eigenvalues.
+        floor: The eigenvalue of every direction outside the row space (the metric's ridge).
+    """
+
+    basis: Float[Tensor, "n dim d"]
+    values: Float[Tensor, "n d"]
+    present: Bool[Tensor, "n d"]
+    normals: Float[Tensor, "n dim m"]
+    normal_values: Float[Tensor, "n m"]
+    floor: float
+
+    def project(self, vectors: Float[Tensor, "n *more dim"]) -> Float[Tensor, "n *more dim"]:
+        """Compute UUᵀv for one vector per point, or several."""
+        coordinates = torch.einsum("nda,n...d->n...a", self.basis, vectors)
+        return torch.einsum("nda,n...a->n...d", self.basis, coordinates)
+
+
+def tangent_frame(metric: LowRankMetric, dim: int | None = None) -> TangentFrame:
+    """Split the eigenvectors of G into tangent and normal ones.
+
+    Args:
+        metric: The metric, one matrix per point.
+        dim: The number of tangent directions; None takes, at each point, the eigenvalues above ½.
+    """
+    spectrum = metric.spectrum()
+    leading = spectrum.values.shape[-1]
+    if dim is None:
+        counts = (spectrum.values.detach() > _TANGENT_ABOVE).sum(-1)
+        dim = max(1, int(counts.max()))
+    else:
+        _check_dim(dim, leading, metric)
+        counts = torch.full(spectrum.values.shape[:-1], dim, device=metric.factor.device)
+    is_tangent = torch.arange(leading, device=counts.device) < counts[..., None]
+    return TangentFrame(
+        basis=(spectrum.vectors * is_tangent[..., None, :])[..., :dim],
+        values=torch.where(is_tangent, spectrum.values, 1.0)[..., :dim],
+        present=is_tangent[..., :dim],
+        normals=spectrum.vectors * ~is_tangent[..., None, :],
+        normal_values=torch.where(is_tangent, spectrum.floor, spectrum.values),
+        floor=spectrum.floor,
+    )
+
+
+def tangent_basis(
+    field: MetricField, points: Any, bandwidth: Bandwidth, *, dim: int, progress: Progress | None = None
+) -> Any:
+    """Compute orthonormal bases of the tangent spaces, shape (n, D, dim), leading direction first.
+
+    Example:
+        >>> from carre.fields import ExactField
+        >>> from carre.manifolds import Sphere
+        >>> pole = torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64)
+        >>> (tangent_basis(ExactField(Sphere(2)), pole, 0.1, dim=2)[0, 2].abs() < 1e-12).all()
+        tensor(True)
+    """
+    given = as_points(points, dim=field.dim)
+    sigma = as_bandwidth(bandwidth, given.tensor)
+    return given.restore(
+        in_parts(
+            lambda y, s: field.metric(y, s).tangent_basis(dim),
+            given.tensor,
+            sigma,
+            numbers_per_item=32 * field.dim,
+            progress=progress,
+        )
+    )
+
+
+def project(
+    field: MetricField,
+    points: Any,
+    vectors: Any,
+    bandwidth: Bandwidth,
+    *,
+    dim: int | None = None,
+    progress: Progress | None = None,
+) -> Any:
+    """Project a vector at each point onto the tangent space there. Of a Euclidean gradient, this is the intrinsic one.
+
+    Args:
+        field: The field.
+        points: Points, shape (n, D).
+        vectors: One vector per point, shape (n, D).
+        bandwidth: σ, one number or one per point.
+        dim: Dimension of the tangent spaces; None counts the eigenvalues above ½ at each point.
+        progress: Told how far the work is.
+
+    Example:
+        >>> from carre.fields import ExactField
+        >>> from carre.manifolds import Sphere
+        >>> pole, up = torch.tensor([[[0.0, 0.0, 1.0]], [[1.0, 0.0, 1.0]]], dtype=torch.float64)
+        >>> project(ExactField(Sphere(2)), pole, up, 0.1)
+        tensor([[1., 0., 0.]], dtype=torch.float64)
+    """
+    given = as_points(points, dim=field.dim)
+    directions = as_vectors(vectors, given, name="vectors")
+    sigma = as_bandwidth(bandwidth, given.tensor)
+
+    def part(y: Tensor, v: Tensor, s: Tensor) -> Tensor:
+        return tangent_frame(field.metric(y, s), dim).project(v)
+
+    return given.restore(
+        in_parts(part, given.tensor, directions, sigma, numbers_per_item=64 * field.dim, progress=progress)
+    )
+
+
+def tangent_angles(
+    field: MetricField, points: Any, others: Any, bandwidth: Bandwidth, *, dim: int, progress: Progress | None = None
+) -> Any:
+    """Compute the principal angles between the tangent spaces at pairs of points, in radians, ascending.
+
+    Args:
+        field: The field.
+        points: Points, shape (n, D).
+        others: As many points; their tangent spaces are compared with those at ``points``.
+        bandwidth: σ, one number or one per pair.
+        dim: Dimension of the tangent spaces.
+        progress: Told how far the work is.
+
+    Example:
+        >>> from carre.fields import ExactField
+        >>> from carre.manifolds import Sphere
+        >>> a, b = torch.tensor([[[1.0, 0.0]], [[0.6, 0.8]]], dtype=torch.float64)
+        >>> tangent_angles(ExactField(Sphere(1)), a, b, 0.1, dim=1).cos()
+        tensor([[0.6000]], dtype=torch.float64)
+    """
+    given = as_points(points, dim=field.dim)
+    partners = as_vectors(others, given, name="others")
+    sigma = as_bandwidth(bandwidth, given.tensor)
+
+    def part(y: Tensor, z: Tensor, s: Tensor) -> Tensor:
+        return principal_angles(field.metric(y, s).tangent_basis(dim), field.metric(z, s).tangent_basis(dim))
+
+    return given.restore(
+        in_parts(part, given.tensor, partners, sigma, numbers_per_item=64 * field.dim, progress=progress)
+    )
+
+
+def as_vectors(vectors: Any, points: Points, *, name: str) -> Float[Tensor, "n dim"]:
+    """Accept one finite vector per point, on the device and in the dtype of the points."""
+    tensor = as_points(vectors, dim=points.tensor.shape[1], name=name).tensor.to(points.tensor)
+    if len(tensor) != len(points.tensor):
+        raise ValueError(f"{name} must be as many as the points, {len(points.tensor)}; got {len(tensor)}")
+    return tensor
+
+
+def _check_dim(dim: int, leading: int, metric: LowRankMetric) -> None:
+    if not 1 <= dim <= leading:
+        remedy = "" if metric.rank >= metric.dim else ". Fit with a larger rank to ask for more directions"
+        raise ValueError(
+            f"dim must lie between 1 and {leading} (rank {metric.rank} in dimension {metric.dim}); got {dim}{remedy}"
+        )
