@@ -23,6 +23,7 @@ ORDER = [
     "toolkit",
     "evaluation",
     "fitting",
+    "function_matching",
     "estimator",
     "report",
     "benchmarks",

@@ -18,7 +18,9 @@ def test_tables_are_those_of_the_results(where):
 
 def test_the_readme_quotes_the_tables():
     known = {
-        line for where in ("gpu", "uneven", "cpu") for line in (FOLDER / where / "tables.md").read_text("utf-8").splitlines()
+        line
+        for where in ("gpu", "uneven", "cpu")
+        for line in (FOLDER / where / "tables.md").read_text("utf-8").splitlines()
     }
     quoted = [line for line in (FOLDER / "README.md").read_text("utf-8").splitlines() if line.startswith("|")]
     assert len(quoted) > 15

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -37,6 +38,19 @@ class Perturbation:
         """
         shift = (self.points - mean.detach()) / self.bandwidth[:, None]
         return Perturbation(self.points, self.bandwidth, self.displacement + shift[:, None, :], self.mean_target)
+
+    def image(self, function: Callable[[Tensor], Tensor]) -> Perturbation:
+        """See the record through a map φ of points to R^k: φ(y) for y, φ(x) for x [RMM, Alg. 1].
+
+        What was learned of X − y is then learned of φ(X) − φ(y): the second moments of its displacements over 2 are the
+        carré du champ of the components of φ, and centered at E[φ(X) | Y=y] those of the covariance.
+        """
+        n, draws, dim = self.displacement.shape
+        samples = self.points[:, None, :] + self.bandwidth[:, None, None] * self.displacement
+        with torch.no_grad():
+            points, values = function(self.points), function(samples.reshape(-1, dim)).reshape(n, draws, -1)
+        displacement = (values - points[:, None, :]) / self.bandwidth[:, None, None]
+        return Perturbation(points, self.bandwidth, displacement, values.mean(1))
 
     def tensors(self) -> list[Tensor]:
         """List the tensors, for copying a record into another."""

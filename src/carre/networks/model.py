@@ -27,19 +27,24 @@ class MeanNetwork(nn.Module):
     With c_skip = 1/(1+σ²) and c_out = σ/√(1+σ²), an error of the trunk moves m̂ by at most σ times as
     much: no blow-up of (x − m̂)/σ at small σ [THEORY §3.6]. A trunk that outputs 0 is the linear
     denoiser of isotropic Gaussian data.
+
+    Args:
+        trunk: The network.
+        skip: Of a map φ whose E[φ(X) | Y=y] is learned instead, φ(y) to take the place of y; of unit variance, too.
     """
 
-    def __init__(self, trunk: nn.Module) -> None:
+    def __init__(self, trunk: nn.Module, skip: Callable[[Tensor], Tensor] | None = None) -> None:
         super().__init__()
-        self.trunk = trunk
+        self.trunk, self.skip = trunk, skip
 
     def forward(
         self, points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]
-    ) -> Float[Tensor, "batch dim"]:
+    ) -> Float[Tensor, "batch out"]:
         """Estimate E[X | Y=y]."""
         variance = (1 + bandwidth.square())[:, None]
         inner: Tensor = self.trunk(_scaled_input(points, bandwidth), bandwidth)
-        return torch.addcmul(points / variance, bandwidth[:, None] / variance.sqrt(), inner.to(points.dtype))
+        start = points if self.skip is None else self.skip(points)
+        return torch.addcmul(start / variance, bandwidth[:, None] / variance.sqrt(), inner.to(points.dtype))
 
 
 class FactorNetwork(nn.Module):
@@ -47,11 +52,17 @@ class FactorNetwork(nn.Module):
 
     c_G² = s²/(s² + σ²) follows the size of G over σ, where s² = tr Σ²/tr Σ is the variance of the data
     in their own directions [THEORY §3.6].
+
+    Args:
+        trunk: The network.
+        rank: The number of rows.
+        spread: s.
+        energy: What to divide the squares by, D by default: then rows start with norm 1.
     """
 
-    def __init__(self, trunk: nn.Module, *, rank: int, spread: float) -> None:
+    def __init__(self, trunk: nn.Module, *, rank: int, spread: float, energy: int | None = None) -> None:
         super().__init__()
-        self.trunk, self.rank, self.spread = trunk, rank, spread
+        self.trunk, self.rank, self.spread, self.energy = trunk, rank, spread, energy
 
     def envelope(self, bandwidth: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
         """Compute c_G², the expected size of the leading eigenvalues of G at σ."""
@@ -60,10 +71,10 @@ class FactorNetwork(nn.Module):
 
     def forward(
         self, points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]
-    ) -> Float[Tensor, "batch rank dim"]:
+    ) -> Float[Tensor, "batch rank out"]:
         """Compute the rows of F."""
         rows: Tensor = self.trunk(_scaled_input(points, bandwidth), bandwidth).reshape(len(points), self.rank, -1)
-        scale = (self.envelope(bandwidth) / points.shape[1]).sqrt()
+        scale = (self.envelope(bandwidth) / (self.energy or points.shape[1])).sqrt()
         return scale[:, None, None] * rows
 
 
@@ -124,7 +135,7 @@ class MetricModel(nn.Module):
 
     def forward(
         self, points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]
-    ) -> tuple[Float[Tensor, "batch dim"] | None, Float[Tensor, "batch rank dim"]]:
+    ) -> tuple[Float[Tensor, "batch out"] | None, Float[Tensor, "batch rank out"]]:
         """Estimate E[X | Y=y] and the rows of F at noisy or clean points."""
         if self.mean is None:
             return None, self.factor(points, bandwidth)

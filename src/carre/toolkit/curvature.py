@@ -11,7 +11,7 @@ from torch import Tensor
 from carre.fields import Bandwidth, MetricField
 from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.derivatives import metric_derivative
-from carre.toolkit.tangent import TangentFrame, tangent_frame
+from carre.toolkit.tangent import TangentFrame, as_vectors, largest_dim, tangent_frame
 from carre.validation import as_bandwidth, as_points
 
 
@@ -66,8 +66,8 @@ def second_fundamental_form(
         progress: Told how far the work is.
 
     Returns:
-        The form, shape (n, d, d, D), and the basis (n, D, d) it refers to. Where a point has fewer than d dimensions, its
-        last columns and their entries are zero.
+        The form, shape (n, d, d, D), and the basis (n, D, d) it refers to. Where a point has fewer than d dimensions,
+        its last columns and their entries are zero.
 
     Example:
         >>> from carre.fields import ExactField
@@ -79,7 +79,7 @@ def second_fundamental_form(
     """
     given = as_points(points, dim=field.dim)
     sigma = as_bandwidth(bandwidth, given.tensor)
-    columns = _largest_dim(field, given.tensor, sigma, dim)
+    columns = largest_dim(field, given.tensor, sigma, dim)
 
     def part(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
         frame = tangent_frame(field.metric(y, s), dim)
@@ -196,12 +196,15 @@ def sectional_curvature(
         tensor([1.], dtype=torch.float64)
     """
     given = as_points(points, dim=field.dim)
+    pair = [as_vectors(left, given, name="left"), as_vectors(right, given, name="right")]
     form, basis = second_fundamental_form(field, given.tensor, bandwidth, dim=dim, progress=progress)
-    pair = [as_points(v, dim=field.dim, name=name).tensor.to(form) for v, name in ((left, "left"), (right, "right"))]
     coordinates = torch.stack([torch.einsum("nda,nd->na", basis, v) for v in pair], -1)
     along = torch.einsum("niad,nip,naq->npqd", form, coordinates, coordinates)
     curvature = (along[:, 0, 0] * along[:, 1, 1]).sum(-1) - along[:, 0, 1].square().sum(-1)
-    return given.restore(curvature / torch.linalg.det(coordinates.mT @ coordinates))
+    gram = coordinates.mT @ coordinates
+    area, bound = torch.linalg.det(gram), gram[:, 0, 0] * gram[:, 1, 1]
+    is_plane = area > 100 * torch.finfo(area.dtype).eps * bound
+    return given.restore(curvature / torch.where(is_plane, area, torch.nan))
 
 
 def ricci_of(form: Float[Tensor, "n d d dim"]) -> Float[Tensor, "n d d"]:
@@ -216,7 +219,7 @@ def _of_form(
     """Reduce the second fundamental form part by part, so that it is never held as a whole."""
     given = as_points(points, dim=field.dim)
     sigma = as_bandwidth(bandwidth, given.tensor)
-    columns = _largest_dim(field, given.tensor, sigma, dim)
+    columns = largest_dim(field, given.tensor, sigma, dim)
 
     def part(y: Tensor, s: Tensor) -> Tensor:
         result: Tensor = reduce(second_form(field, y, s, tangent_frame(field.metric(y, s), dim)))
@@ -225,19 +228,3 @@ def _of_form(
     return given.restore(
         in_parts(part, given.tensor, sigma, numbers_per_item=8 * field.dim * (columns**2 + 16), progress=progress)
     )
-
-
-def _largest_dim(
-    field: MetricField, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"], dim: int | None
-) -> int:
-    """Return the number of columns that all points need."""
-    if dim is not None:
-        return dim
-    with torch.no_grad():
-        counts = in_parts(
-            lambda y, s: (field.metric(y, s).eigenvalues() > 0.5).sum(-1),
-            points,
-            bandwidth,
-            numbers_per_item=64 * field.dim,
-        )
-    return max(1, int(counts.max()))

@@ -16,7 +16,7 @@ ScalarFunction: TypeAlias = Callable[[Tensor], Tensor]
 
 _REMEDY = (
     "Write it with torch operations, without detach, no_grad or NumPy; for values known at samples only, use "
-    "gradient_of_values"
+    "gradient_of_values; to minimize a black box, pass gradient='differences'"
 )
 
 
@@ -36,11 +36,12 @@ def values_of(function: ScalarFunction, points: Float[Tensor, "n dim"], *, name:
 
 
 def euclidean_gradient(
-    function: ScalarFunction, points: Float[Tensor, "n dim"], *, name: str = "function"
+    function: ScalarFunction, points: Float[Tensor, "n dim"], *, name: str = "function", finite: bool = True
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, "n dim"]]:
     """Compute the values and ∂f of a scalar function at every point.
 
-    Differentiable in the points where they ask for gradients.
+    Differentiable in the points where they ask for gradients. Raises ValueError where ∂f is not finite, unless
+    ``finite`` is False.
     """
     create_graph = torch.is_grad_enabled() and points.requires_grad
     with torch.enable_grad():
@@ -52,7 +53,7 @@ def euclidean_gradient(
         (slope,) = torch.autograd.grad(values.sum(), shift, create_graph=create_graph, allow_unused=True)
     if slope is None:
         raise ValueError(f"{name} must depend on its points; its derivative does not exist. {_REMEDY}")
-    if not bool(torch.isfinite(slope).all()):
+    if finite and not bool(torch.isfinite(slope).all()):
         raise ValueError(f"{name} must have finite derivatives at the points; got NaN or infinity")
     return (values if create_graph else values.detach()), slope
 
@@ -65,12 +66,12 @@ def directional(
     Forward mode; where an operation has none, twice backward.
     """
     try:
-        value, slope = torch.func.jvp(function, (points,), (directions,))
+        result = torch.func.jvp(function, (points,), (directions,))
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, NotImplementedError):
-        value, slope = _twice_backward(function, points, directions)
-    return value, slope
+        result = _twice_backward(function, points, directions)
+    return result[0], result[1]
 
 
 def _twice_backward(function: Callable[[Tensor], Tensor], points: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:

@@ -31,9 +31,7 @@ def land(
     return points
 
 
-def straying(
-    field: MetricField, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]
-) -> Float[Tensor, " n"]:
+def straying(field: MetricField, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
     """Compute how far points are from the data, |m(y) − y|, without the bias of curvature.
 
     Noisy points y = x + σz are about σ√(D − d) away.

@@ -72,6 +72,22 @@ def tangent_frame(metric: LowRankMetric, dim: int | None = None) -> TangentFrame
     )
 
 
+def largest_dim(
+    field: MetricField, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"], dim: int | None = None
+) -> int:
+    """Return how many columns the frames of all points need: ``dim``, or the largest number of eigenvalues above ½."""
+    if dim is not None:
+        return dim
+    with torch.no_grad():
+        counts = in_parts(
+            lambda y, s: (field.metric(y, s).eigenvalues() > _TANGENT_ABOVE).sum(-1),
+            points,
+            bandwidth,
+            numbers_per_item=64 * field.dim,
+        )
+    return max(1, int(counts.max()))
+
+
 def tangent_basis(
     field: MetricField, points: Any, bandwidth: Bandwidth, *, dim: int, progress: Progress | None = None
 ) -> Any:

@@ -18,6 +18,7 @@ _N_NEIGHBORS = 10
 # scales is more accurate at larger ones), but not far below the distance between samples.
 _NEIGHBOR_SHARE, _SPREAD_SHARE, _LEAST_NEIGHBOR_SHARE, _LEAST_SPREAD_SHARE = 1 / 6, 1 / 30, 1 / 48, 1 / 100
 _LARGEST_OVER_SPREAD = 2.5
+_LARGEST_SUPPORT = 0.25
 _LARGEST_RANK = 128
 _DENSE_DIMENSION = 4.5
 # On a GPU, more samples are worth larger batches: few samples are learned by heart when each is seen too often.
@@ -61,8 +62,12 @@ class DataScale:
         return low, max(_LARGEST_OVER_SPREAD * self.spread, 4 * low)
 
     def supported_from(self) -> float:
-        """Return the σ below which samples have hardly any neighbors."""
-        return _NEIGHBOR_SHARE * self.neighbor_distance
+        """Return the σ below which samples have hardly any neighbors.
+
+        In high dimension that is the size of the whole dataset, at which it is one blob; a quarter of its
+        spread is then the limit.
+        """
+        return min(_NEIGHBOR_SHARE * self.neighbor_distance, _LARGEST_SUPPORT * self.spread)
 
     def rank(self, dim: int) -> int:
         """Return a rank that leaves room: 2d+2 for the guessed d (2d−1 are needed for a smooth factor)."""

@@ -48,7 +48,9 @@ def train(
     *,
     callback: Callable[[Progress], None] | None = None,
 ) -> History:
-    """Train a model in place; it ends with the averaged weights.
+    """Train a model in place; it ends with the averaged weights of its best look at the held-out samples.
+
+    Few samples in many dimensions are learned by heart: the held-out loss falls, and then rises far above where it was.
 
     Args:
         model: ``model(y, σ) → (mean, factor)``, on the device of the samples.
@@ -94,8 +96,8 @@ def train(
             history.evaluations.append(evaluation)
             stale = 0 if evaluation.loss < best[0] else stale + 1
             if stale == 0:
-                best = (evaluation.loss, copy.deepcopy(stepper.average().state_dict()) if config.patience else {})
-                history.kept = len(history.evaluations) - 1 if config.patience else -1
+                best = (evaluation.loss, copy.deepcopy(stepper.average().state_dict()))
+                history.kept = len(history.evaluations) - 1
             if config.patience is not None and stale >= config.patience:
                 history.stop_reason = "held-out loss stopped improving"
         if fraction >= 1.0 and not history.stop_reason:

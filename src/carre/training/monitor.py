@@ -16,6 +16,8 @@ from carre.matching.references import source_posterior
 from carre.training.objective import Objective
 
 _VISIBLE_GAIN = 0.2
+# A network that misses half a dimension of what a kernel sees has not resolved the data, however much it gains.
+_MISSED_GAIN = 0.5
 _KERNEL_SAMPLES = 8192
 
 
@@ -55,7 +57,7 @@ class Evaluation:
         predictive_loss: `carre.matching.predictive_loss`, a proper score of mean and metric together, in
             nats per sample; nan without a mean.
         gain: By how many dimensions the denoiser beats the best linear one, at each of the
-            monitored bandwidths; empty without a mean. Zero on curved data means that training has
+            monitored bandwidths; empty without a mean of the points. Zero on curved data means that training has
             not left its linear phase [THEORY §3.9].
     """
 
@@ -85,7 +87,7 @@ class History:
         stop_reason: Why training ended.
         seconds: Wall-clock time of training.
         steps: Optimizer steps taken.
-        kept: Index of the evaluation whose weights were kept: the last one, or the best one with patience.
+        kept: Index of the evaluation whose weights were kept: the best one.
     """
 
     bandwidths: tuple[float, ...] = ()
@@ -108,10 +110,10 @@ def linear_phase(history: History) -> str | None:
     Until the denoiser leaves that phase, G looks like a perfect projector on the linear hull, one or
     more dimensions too many. Flat data have no gain to be had; so the gain is held against that of
     the kernel denoiser, which needs no training: where the kernel sees curvature and the network
-    less than half of it, the network is not done.
+    less than half of it, or half a dimension less, the network is not done.
     """
     for sigma, kernel, learned in zip(history.bandwidths, history.kernel_gain, history.gain, strict=False):
-        if kernel > _VISIBLE_GAIN and learned < 0.5 * kernel:
+        if kernel > _VISIBLE_GAIN and learned < max(0.5 * kernel, kernel - _MISSED_GAIN):
             return (
                 f"training stopped in its linear phase: at σ = {sigma:.3g} the "
                 f"denoiser gains {learned:.2f} dimensions over a linear one where a kernel gains {kernel:.2f}. "
@@ -177,10 +179,12 @@ class HeldOut:
             losses = objective.losses(mean, factor, pair)
             predictive = math.nan
             if mean is not None:
-                gain.append(float(linear_error - _error(pair, mean)))
-                residual = pair.centered(mean).displacement[:, 0]
+                seen = objective.image(pair)
+                residual = seen.centered(mean).displacement[:, 0]
                 metric = LowRankMetric(factor, objective.ridge)
-                predictive = float(predictive_loss(metric, residual, pair.displacement[:, 0]).mean())
+                predictive = float(predictive_loss(metric, residual, seen.displacement[:, 0]).mean())
+                if objective.function is None:
+                    gain.append(float(linear_error - _error(pair, mean)))
             rows.append((float(losses[0].mean()), float(losses[1].mean()), predictive))
         mean_loss, metric_loss, predictive = np.mean(rows, axis=0).tolist()
         return Evaluation(step, seconds, mean_loss, metric_loss, predictive, tuple(gain))

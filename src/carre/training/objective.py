@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -23,11 +24,18 @@ class Objective:
         ridge: λ, which the predicted metric contains.
         train_mean: Whether the denoising loss is part of the objective.
         centered: Whether displacements are measured from the mean; otherwise a mean is ignored.
+        function: A map of points to R^k whose carré du champ is learned in place of the metric: the model's mean is
+            then that of its values, and the rows of the factor have length k. None for the points themselves.
     """
 
     ridge: float = 0.0
     train_mean: bool = True
     centered: bool = True
+    function: Callable[[Tensor], Tensor] | None = None
+
+    def image(self, batch: Perturbation) -> Perturbation:
+        """Return what the losses see of a batch: its image under the function, if there is one."""
+        return batch if self.function is None else batch.image(self.function)
 
     def __call__(
         self, model: nn.Module, batch: Perturbation
@@ -38,12 +46,13 @@ class Objective:
 
     def losses(
         self,
-        mean: Float[Tensor, "batch dim"] | None,
-        factor: Float[Tensor, "batch rank dim"],
+        mean: Float[Tensor, "batch out"] | None,
+        factor: Float[Tensor, "batch rank out"],
         batch: Perturbation,
         probe: JacobianProbe | None = None,
     ) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
         """Return the two losses for given outputs of a model; with a probe, the metric also follows the denoiser."""
+        batch = self.image(batch)
         metric = LowRankMetric(factor.to(batch.points.dtype), self.ridge)
         variance = batch.bandwidth.square()
         mean_loss = torch.zeros_like(batch.bandwidth)

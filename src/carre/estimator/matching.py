@@ -10,22 +10,21 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from carre.estimator.tools import ToolMethods
 from carre.fitting import FitSettings, choose_device, fit_field
-from carre.geometry import LowRankMetric
-from carre.toolkit import count_dimension, predictive_score, rank_cuts_off
+from carre.toolkit import predictive_score, rank_cuts_off
 from carre.training import LinearPhaseWarning, Progress, linear_phase
-from carre.validation import Points, as_bandwidth, as_points
 
 _CHUNK = 16_384
 _SCORED_SCALES = 6
 _FEW_SAMPLES = 20
+_MOST_LANDMARKS = 5000
 
 
-class MetricMatching(BaseEstimator):  # type: ignore[misc]
+class MetricMatching(ToolMethods, BaseEstimator):  # type: ignore[misc]
     """Learn the Riemannian geometry of a dataset from samples.
 
     Trains a network that outputs, at any point and any scale σ, the low-rank metric
@@ -56,7 +55,8 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         batch_size: Noisy points per step.
         learning_rate: Its peak.
         validation_fraction: Share of the samples held out to watch training and to choose the scale.
-        patience: Stop after so many of the ten looks at the held-out samples without improvement.
+        patience: Stop after so many of the ten looks at the held-out samples without improvement. The weights of the
+            best look are kept in any case.
         mixed_precision: Whether to multiply matrices in bfloat16 while training; on a GPU for wide networks by default.
         cuda_graph: Whether to replay training steps as a CUDA graph; switch it off for a network or denoiser
             that cannot be captured.
@@ -74,6 +74,7 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         scale_profile_: What the default scale was chosen from; None when it was given.
         is_centered_: Whether G is the centered metric, with a denoiser beside it.
         history_: Held-out losses, and the gain over a linear denoiser, during training.
+        landmarks_: Up to 5,000 of the samples, between which paths find their way.
         n_features_in_: Columns of the samples.
 
     Example:
@@ -170,6 +171,8 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         self.supported_from_ = fit.supported_from
         self.is_centered_ = settings.method != "uncentered"
         self.rank_ = self.field_.metric(points.tensor[:1].detach(), self.bandwidth_).rank
+        chosen = np.random.default_rng(seed).permutation(len(points.tensor))[:_MOST_LANDMARKS]
+        self.landmarks_ = points.tensor.detach()[torch.from_numpy(chosen)].cpu()
         self._warn(len(points.tensor))
         return self
 
@@ -184,58 +187,6 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         ):
             if message:
                 warnings.warn(message, category, stacklevel=4)
-
-    def metric(self, X: Any, bandwidth: Any = None) -> LowRankMetric:
-        """Return the metric G at each point, as a `LowRankMetric` of tensors.
-
-        Args:
-            X: Points, shape (n, D).
-            bandwidth: σ, one number or one per point; None takes ``bandwidth_``.
-        """
-        points = self._validated(X)
-        factor = self._compute(points, bandwidth, lambda y, s: self.field_.metric(y, s).factor)
-        return LowRankMetric(factor.to(points.tensor.device), self.field_.ridge)
-
-    def carre_du_champ(self, X: Any, bandwidth: Any = None, *, centered: bool = True) -> LowRankMetric:
-        """Return the paper's Γ = G/2; uncentered, Γ + (m−y)(m−y)ᵀ/2σ² with m = E[X | Y=y] [RMM, Eq. 5, 6]."""
-        metric = self.metric(X, bandwidth)
-        if not self.is_centered_:
-            if centered:
-                raise ValueError("centered must be False: this geometry was fitted with method='uncentered'")
-            return metric.scaled(0.5)
-        if not centered:
-            points = self._validated(X)
-            sigma = self._sigma(points, bandwidth)[:, None]
-            mean = self._compute(points, bandwidth, self.field_.denoise).to(points.tensor.device)
-            row = ((mean - points.tensor) / sigma)[:, None, :]
-            metric = LowRankMetric(torch.cat([metric.factor, row], 1), metric.ridge)
-        return metric.scaled(0.5)
-
-    def tangent_basis(self, X: Any, dim: int, bandwidth: Any = None) -> Any:
-        """Return orthonormal bases of the tangent spaces, shape (n, D, dim), leading direction first."""
-        points = self._validated(X)
-        return points.restore(
-            self._compute(points, bandwidth, lambda y, s: self.field_.metric(y, s).tangent_basis(dim))
-        )
-
-    def dimension(self, X: Any, bandwidth: Any = None, *, threshold: float = 0.5) -> Any:
-        """Return the local intrinsic dimension at each point: the eigenvalues of G above the threshold."""
-        points = self._validated(X)
-        return points.restore(
-            self._compute(
-                points, bandwidth, lambda y, s: count_dimension(self.field_.metric(y, s), threshold=threshold)
-            )
-        )
-
-    def eigenvalues(self, X: Any, bandwidth: Any = None) -> Any:
-        """Return the leading eigenvalues of G at each point, descending, shape (n, min(rank, D))."""
-        points = self._validated(X)
-        return points.restore(self._compute(points, bandwidth, lambda y, s: self.field_.metric(y, s).eigenvalues()))
-
-    def denoise(self, X: Any, bandwidth: Any = None) -> Any:
-        """Return E[X | Y=x] at each point: the pull back onto the data."""
-        points = self._validated(X)
-        return points.restore(self._compute(points, bandwidth, self.field_.denoise))
 
     def score(self, X: Any, y: Any = None) -> float:
         """Score held-out samples; higher is better, zero is a field that has learned nothing.
@@ -258,35 +209,6 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
                 for part in torch.split(samples, _CHUNK)
             ]
         return sum(scores) / (_SCORED_SCALES * len(samples))
-
-    def _compute(self, points: Points, bandwidth: Any, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """Apply a function of (points, σ) chunk by chunk on the device of the fit."""
-        sigma = self._sigma(points, bandwidth).to(self.device_)
-        tensor = points.tensor.to(self.device_)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and tensor.requires_grad):
-            pairs = zip(torch.split(tensor, _CHUNK), torch.split(sigma, _CHUNK), strict=True)
-            return torch.cat([function(y, s) for y, s in pairs])
-
-    def _sigma(self, points: Points, bandwidth: Any) -> Tensor:
-        sigma = as_bandwidth(self.bandwidth_ if bandwidth is None else bandwidth, points.tensor)
-        low, high = self.bandwidth_range_
-        if bool(((sigma < 0.99 * low) | (sigma > 1.01 * high)).any()):
-            message = f"bandwidth lies outside the range ({low:.3g}, {high:.3g}) that was trained on; the answer is an "
-            warnings.warn(message + "extrapolation. Fit with a wider bandwidth_range", UserWarning, stacklevel=4)
-        return sigma
-
-    def _validated(self, X: Any, *, reset: bool = False) -> Points:
-        """Check points: tensors here, everything else by scikit-learn, which also knows column names."""
-        if not reset:
-            check_is_fitted(self, "field_")
-        if isinstance(X, Tensor):
-            points = as_points(X, dim=None if reset else self.field_.dim, name="X")
-            if reset:
-                self.n_features_in_ = points.tensor.shape[1]
-                self.__dict__.pop("feature_names_in_", None)
-            return points
-        array = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
-        return as_points(array, name="X")
 
 
 def _draw(bar: tqdm[Any], progress: Progress) -> None:

@@ -1,0 +1,5 @@
+"""The scikit-learn face of the library."""
+
+from carre.estimator.matching import MetricMatching
+
+__all__ = ["MetricMatching"]

@@ -1,0 +1,121 @@
+"""What a fitted geometry answers at given points: the metric and what is read off it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from carre.fields import NeuralField
+from carre.geometry import LowRankMetric
+from carre.toolkit import count_dimension, local_dimension
+from carre.validation import Points, as_bandwidth, as_points
+
+_CHUNK = 16_384
+
+
+class QueryMethods:
+    """The questions of `MetricMatching` that need a fitted field, a default scale and a device, and nothing else."""
+
+    field_: NeuralField
+    bandwidth_: float
+    bandwidth_range_: tuple[float, float]
+    device_: torch.device
+    is_centered_: bool
+    n_features_in_: int
+
+    def metric(self, X: Any, bandwidth: Any = None) -> LowRankMetric:
+        """Return the metric G at each point, as a `LowRankMetric` of tensors.
+
+        Args:
+            X: Points, shape (n, D).
+            bandwidth: σ, one number or one per point; None takes ``bandwidth_``.
+        """
+        points = self._validated(X)
+        factor = self._compute(points, bandwidth, lambda y, s: self.field_.metric(y, s).factor)
+        return LowRankMetric(factor.to(points.tensor.device), self.field_.ridge)
+
+    def carre_du_champ(self, X: Any, bandwidth: Any = None, *, centered: bool = True) -> LowRankMetric:
+        """Return the paper's Γ = G/2; uncentered, Γ + (m−y)(m−y)ᵀ/2σ² with m = E[X | Y=y] [RMM, Eq. 5, 6]."""
+        metric = self.metric(X, bandwidth)
+        if not self.is_centered_:
+            if centered:
+                raise ValueError("centered must be False: this geometry was fitted with method='uncentered'")
+            return metric.scaled(0.5)
+        if not centered:
+            points = self._validated(X)
+            sigma = self._sigma(points, bandwidth)[:, None]
+            mean = self._compute(points, bandwidth, self.field_.denoise).to(points.tensor.device)
+            row = ((mean - points.tensor) / sigma)[:, None, :]
+            metric = LowRankMetric(torch.cat([metric.factor, row], 1), metric.ridge)
+        return metric.scaled(0.5)
+
+    def tangent_basis(self, X: Any, dim: int, bandwidth: Any = None) -> Any:
+        """Return orthonormal bases of the tangent spaces, shape (n, D, dim), leading direction first."""
+        points = self._validated(X)
+        return points.restore(
+            self._compute(points, bandwidth, lambda y, s: self.field_.metric(y, s).tangent_basis(dim))
+        )
+
+    def dimension(self, X: Any, bandwidth: Any = None, *, threshold: float | None = None) -> Any:
+        """Return the local intrinsic dimension at each point.
+
+        Args:
+            X: Points, shape (n, D).
+            bandwidth: σ, one number or one per point; None takes ``bandwidth_``.
+            threshold: Count the eigenvalues of G above it. By default those above ½, and at edges of the data also the
+                direction in which they end (`carre.toolkit.local_dimension`).
+        """
+
+        def count(y: Tensor, s: Tensor) -> Tensor:
+            if threshold is not None:
+                return count_dimension(self.field_.metric(y, s), threshold=threshold)
+            result: Tensor = local_dimension(self.field_, y, s)
+            return result
+
+        points = self._validated(X)
+        return points.restore(self._compute(points, bandwidth, count))
+
+    def eigenvalues(self, X: Any, bandwidth: Any = None) -> Any:
+        """Return the leading eigenvalues of G at each point, descending, shape (n, min(rank, D))."""
+        points = self._validated(X)
+        return points.restore(self._compute(points, bandwidth, lambda y, s: self.field_.metric(y, s).eigenvalues()))
+
+    def denoise(self, X: Any, bandwidth: Any = None) -> Any:
+        """Return E[X | Y=x] at each point: the pull back onto the data."""
+        points = self._validated(X)
+        return points.restore(self._compute(points, bandwidth, self.field_.denoise))
+
+    def _compute(self, points: Points, bandwidth: Any, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """Apply a function of (points, σ) chunk by chunk on the device of the fit."""
+        sigma = self._sigma(points, bandwidth).to(self.device_)
+        tensor = points.tensor.to(self.device_)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and tensor.requires_grad):
+            pairs = zip(torch.split(tensor, _CHUNK), torch.split(sigma, _CHUNK), strict=True)
+            return torch.cat([function(y, s) for y, s in pairs])
+
+    def _sigma(self, points: Points, bandwidth: Any) -> Tensor:
+        sigma = as_bandwidth(self.bandwidth_ if bandwidth is None else bandwidth, points.tensor)
+        low, high = self.bandwidth_range_
+        if bool(((sigma < 0.99 * low) | (sigma > 1.01 * high)).any()):
+            message = f"bandwidth lies outside the range ({low:.3g}, {high:.3g}) that was trained on; the answer is an "
+            warnings.warn(message + "extrapolation. Fit with a wider bandwidth_range", UserWarning, stacklevel=4)
+        return sigma
+
+    def _validated(self, X: Any, *, reset: bool = False) -> Points:
+        """Check points: tensors here, everything else by scikit-learn, which also knows column names."""
+        if not reset:
+            check_is_fitted(self, "field_")
+        if isinstance(X, Tensor):
+            points = as_points(X, dim=None if reset else self.field_.dim, name="X")
+            if reset:
+                self.n_features_in_ = points.tensor.shape[1]
+                self.__dict__.pop("feature_names_in_", None)
+            return points
+        array = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
+        return as_points(array, name="X")

@@ -1,0 +1,223 @@
+"""The toolkit as methods: each places points where the fit computes, calls one function, and brings the answer back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from carre import toolkit
+from carre.estimator.queries import QueryMethods
+from carre.toolkit import DimensionEstimate, LocalScales, Minimum, Path, RankAdvice, ScaleProfile, Validity
+from carre.toolkit.batches import Progress
+from carre.training import History, linear_phase
+from carre.validation import Points
+
+_BAR_AFTER_SECONDS = 2.0
+
+
+class ToolMethods(QueryMethods):
+    """The tools of `MetricMatching`: functions of `carre.toolkit` at the fitted field and its default scale.
+
+    Everywhere, ``bandwidth=None`` takes ``bandwidth_``, and ``dim=None`` the local dimension of each point.
+    """
+
+    scale_profile_: ScaleProfile | None
+    landmarks_: Tensor
+    history_: History
+    rank_: int
+    verbose: bool
+
+    def estimate_dimension(self, X: Any, bandwidth: float | None = None) -> DimensionEstimate:
+        """Estimate the dimension at each point and on the whole, with its uncertainty.
+
+        Where training ended before the network saw what a kernel sees (`LinearPhaseWarning`), and no bandwidth is
+        given, the kernel answers instead, and ``source`` says so.
+        """
+        placed = self._validated(X).tensor.detach().to(self.device_)
+        with self._bar("dimension") as progress:
+            if bandwidth is None and linear_phase(self.history_) is not None:
+                choice = toolkit.choose_kernel(self.landmarks_.to(placed))
+                found = toolkit.estimate_dimension(choice.field, placed, choice.bandwidth, progress=progress)
+                source = "by a kernel on the landmarks, since the network has not resolved the data; train longer"
+                return dataclasses.replace(found, source=source)
+            sigma = self.bandwidth_ if bandwidth is None else bandwidth
+            return toolkit.estimate_dimension(
+                self.field_, placed, sigma, bandwidth_range=self.bandwidth_range_, progress=progress
+            )
+
+    def local_bandwidths(self, X: Any) -> LocalScales:
+        """Choose a scale for each point; needs a fit that chose its own (``bandwidth=None``)."""
+        points = self._validated(X)
+        if self.scale_profile_ is None:
+            raise ValueError(
+                "bandwidth must be None at the fit to choose local ones; it was given, so nothing was compared"
+            )
+        with self._bar("scales") as progress:
+            placed = points.tensor.detach().to(self.device_)
+            return toolkit.choose_local_bandwidths(self.field_, placed, self.scale_profile_, progress=progress)
+
+    def recommend_rank(self, X: Any) -> RankAdvice:
+        """Recommend a rank for the next fit, from the local dimensions at samples."""
+        counts = np.asarray(torch.as_tensor(self.dimension(X)).cpu())
+        return toolkit.recommend_rank(counts, self.rank_, self.field_.frame.dim)
+
+    def project(self, X: Any, vectors: Any, bandwidth: Any = None, *, dim: int | None = None) -> Any:
+        """Project a vector at each point onto the data; of a Euclidean gradient, this is the intrinsic one."""
+        return self._at(toolkit.project, X, bandwidth, dim=dim, partner=vectors)
+
+    def tangent_angles(self, X: Any, others: Any, *, dim: int, bandwidth: Any = None) -> Any:
+        """Return the principal angles between the tangent spaces at pairs of points, in radians."""
+        return self._at(toolkit.tangent_angles, X, bandwidth, dim=dim, partner=others)
+
+    def gradient(self, function: Callable[[Tensor], Tensor], X: Any, bandwidth: Any = None, **options: Any) -> Any:
+        """Return the intrinsic gradient of a torch function at each point (`carre.toolkit.gradient`)."""
+        return self._at(toolkit.gradient, X, bandwidth, function, **options)
+
+    def gradient_of_values(self, samples: Any, values: Any, X: Any, bandwidth: Any = None, **options: Any) -> Any:
+        """Return the intrinsic gradient of a quantity that is known at samples (`carre.toolkit.gradient_of_values`)."""
+        known = self._validated(samples).tensor.detach().to(self.device_)
+        return self._at(toolkit.gradient_of_values, X, bandwidth, known, values, **options)
+
+    def carre_du_champ_of(self, left: Any, right: Any, X: Any, bandwidth: Any = None) -> Any:
+        """Return Γ(f, h) = ½⟨∇f, ∇h⟩ of torch functions or maps at each point (`carre.toolkit.carre_du_champ`)."""
+        return self._at(toolkit.carre_du_champ, X, bandwidth, left, right)
+
+    def laplacian(self, function: Callable[[Tensor], Tensor], X: Any, bandwidth: Any = None, **options: Any) -> Any:
+        """Return the Laplace–Beltrami operator of a torch function at each point (`carre.toolkit.laplacian`)."""
+        return self._at(toolkit.laplacian, X, bandwidth, function, **options)
+
+    def divergence(
+        self, vector_field: Callable[[Tensor], Tensor], X: Any, bandwidth: Any = None, **options: Any
+    ) -> Any:
+        """Return the divergence along the data of a torch vector field (`carre.toolkit.divergence`)."""
+        return self._at(toolkit.divergence, X, bandwidth, vector_field, **options)
+
+    def hessian(self, function: Callable[[Tensor], Tensor], X: Any, bandwidth: Any = None, **options: Any) -> Any:
+        """Return the Hessian along the data in a tangent basis, and that basis (`carre.toolkit.hessian`)."""
+        return self._at(toolkit.hessian, X, bandwidth, function, **options)
+
+    def second_fundamental_form(self, X: Any, bandwidth: Any = None, **options: Any) -> Any:
+        """Return how the data bend, and the basis it refers to (`carre.toolkit.second_fundamental_form`)."""
+        return self._at(toolkit.second_fundamental_form, X, bandwidth, **options)
+
+    def mean_curvature(self, X: Any, bandwidth: Any = None, **options: Any) -> Any:
+        """Return the mean curvature vector at each point (`carre.toolkit.mean_curvature`)."""
+        return self._at(toolkit.mean_curvature, X, bandwidth, **options)
+
+    def scalar_curvature(self, X: Any, bandwidth: Any = None, **options: Any) -> Any:
+        """Return the scalar curvature at each point (`carre.toolkit.scalar_curvature`)."""
+        return self._at(toolkit.scalar_curvature, X, bandwidth, **options)
+
+    def minimize(self, function: Callable[[Any], Any], starts: Any, bandwidth: Any = None, **options: Any) -> Minimum:
+        """Minimize a function along the data, from many starts at once (`carre.toolkit.minimize`)."""
+        minimum: Minimum = self._at(toolkit.minimize, starts, bandwidth, function, **options)
+        return minimum
+
+    def gradient_flow(self, function: Callable[[Any], Any], starts: Any, bandwidth: Any = None, **options: Any) -> Any:
+        """Follow the gradient of a function along the data by fixed steps (`carre.toolkit.gradient_flow`)."""
+        return self._at(toolkit.gradient_flow, starts, bandwidth, function, **options)
+
+    def interpolate(self, start: Any, end: Any, bandwidth: Any = None, **options: Any) -> Path:
+        """Flow from start to end along the data, as in the paper (`carre.toolkit.interpolate`)."""
+        return self._between(toolkit.interpolate, start, end, bandwidth, **options)
+
+    def geodesic(self, start: Any, end: Any, bandwidth: Any = None, **options: Any) -> Path:
+        """Find the shortest path along the data, by way of the landmarks (`carre.toolkit.geodesic`)."""
+        return self._between(toolkit.geodesic, start, end, bandwidth, **self._by_landmarks(options))
+
+    def geodesic_distances(self, X: Any, others: Any = None, bandwidth: Any = None, **options: Any) -> Any:
+        """Return the lengths of geodesics from every point to every other one, shape (n, m)."""
+        partner = X if others is None else others
+        return self._at(toolkit.geodesic_distances, X, bandwidth, partner=partner, **self._by_landmarks(options))
+
+    def exponential(self, X: Any, velocities: Any, bandwidth: Any = None, **options: Any) -> Path:
+        """Leave each point along the data with a velocity, for unit time (`carre.toolkit.exponential`)."""
+        path: Path = self._at(toolkit.exponential, X, bandwidth, partner=velocities, **options)
+        return path
+
+    def logarithm(self, X: Any, others: Any, bandwidth: Any = None, **options: Any) -> Any:
+        """Return the velocities with which geodesics leave X to be at the others after unit time."""
+        return self._at(toolkit.logarithm, X, bandwidth, partner=others, **self._by_landmarks(options))
+
+    def parallel_transport(self, path: Path, vectors: Any, bandwidth: Any = None, **options: Any) -> Any:
+        """Carry vectors along paths (`carre.toolkit.parallel_transport`)."""
+        points = self._validated(vectors)
+        placed = _converted(path, lambda tensor: tensor.to(self.device_))
+        sigma = self.bandwidth_ if bandwidth is None else bandwidth
+        with self._bar("transport") as progress:
+            carried = toolkit.parallel_transport(
+                self.field_, placed, points.tensor.to(placed.nodes), sigma, progress=progress, **options
+            )
+        return points.restore(carried)
+
+    def check(self, X: Any, bandwidth: Any = None, **options: Any) -> Validity:
+        """Check whether the geometry can be relied on at points (`carre.toolkit.check`)."""
+        validity: Validity = self._at(toolkit.check, X, bandwidth, **self._by_landmarks(options))
+        return validity
+
+    def _at(
+        self, function: Callable[..., Any], X: Any, bandwidth: Any, *before: Any, partner: Any = None, **options: Any
+    ) -> Any:
+        """Call ``function(field, *before, points, [partner,] bandwidth)`` where the fit computes."""
+        points = self._validated(X)
+        sigma = self._sigma(points, bandwidth).to(self.device_)
+        given = points.tensor.detach().to(self.device_)
+        beside = [] if partner is None else [self._validated(partner).tensor.detach().to(given)]
+        with self._bar(function.__name__) as progress:
+            # A single σ is passed as one: for some tools there are not as many as points.
+            scale = float(sigma[0]) if np.ndim(bandwidth) == 0 else sigma
+            result = function(self.field_, *before, given, *beside, scale, progress=progress, **options)
+        return _brought_back(result, points)
+
+    def _between(self, function: Callable[..., Path], start: Any, end: Any, bandwidth: Any, **options: Any) -> Path:
+        """Call a construction of paths; a single point may be given as a vector."""
+        first, last = (self._validated(_as_batch(x)) for x in (start, end))
+        sigma = self._sigma(first, bandwidth)
+        placed = first.tensor.detach().to(self.device_)
+        with self._bar(function.__name__) as progress:
+            scale = float(sigma[0]) if np.ndim(bandwidth) == 0 else sigma.to(self.device_)
+            path = function(self.field_, placed, last.tensor.detach().to(placed), scale, progress=progress, **options)
+        home: Path = _converted(path, lambda tensor: tensor.to(first.tensor.device))
+        return home
+
+    def _by_landmarks(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Let a tool use the landmarks as samples, unless the caller has others."""
+        return {"samples": self.landmarks_.to(self.device_), **options}
+
+    @contextmanager
+    def _bar(self, task: str) -> Iterator[Progress]:
+        """Draw a progress bar on a terminal, for work that takes more than a moment."""
+        disable = None if self.verbose else True
+        with tqdm(total=100, desc=task, unit="%", delay=_BAR_AFTER_SECONDS, disable=disable) as bar:
+            yield lambda fraction: bar.update(int(100 * fraction) - bar.n)
+
+
+def _as_batch(points: Any) -> Any:
+    """Take a vector for a batch of one point."""
+    if isinstance(points, Tensor):
+        return points[None] if points.ndim == 1 else points
+    return np.asarray(points)[None] if np.ndim(points) == 1 else points
+
+
+def _brought_back(result: Any, points: Points) -> Any:
+    """Return what a tool answered as the caller's kind: arrays or tensors, alone or in a record."""
+    if isinstance(result, Tensor):
+        return points.restore(result)
+    if isinstance(result, Path):
+        return _converted(result, lambda tensor: tensor.to(points.tensor.device))
+    if dataclasses.is_dataclass(result):
+        return _converted(result, points.restore)
+    return tuple(_brought_back(part, points) for part in result)
+
+
+def _converted(record: Any, convert: Callable[[Tensor], Any]) -> Any:
+    """Copy a record with its tensors converted."""
+    values = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+    return dataclasses.replace(record, **{name: convert(v) for name, v in values.items() if isinstance(v, Tensor)})

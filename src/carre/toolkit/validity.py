@@ -1,0 +1,236 @@
+"""Is the geometry valid here?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from carre.fields import Bandwidth, KernelField, MetricField
+from carre.geometry import LowRankMetric
+from carre.neighbors import build_index
+from carre.toolkit.batches import Progress, in_parts
+from carre.toolkit.distance import distance_from_data, noise_reach
+from carre.validation import as_bandwidth, as_points
+
+# At distance t from data of curvature κ an eigenvalue is 1/(1 − tκ) [THEORY §1]: 1.5 a third of the way to the center
+# of curvature. Between two parts of the data it is larger.
+_LARGEST_EIGENVALUE = 1.5
+_TANGENT_ABOVE = 0.5
+_CLEAR_GAP = 0.4
+# A learned metric may differ from a kernel's by this much, and by three times the error of sampling: a direction that
+# one of them lacks makes 1.
+_DISAGREEMENT, _SAMPLING_ERRORS = 0.4, 3.0
+_FEWEST_NEIGHBORS = 20
+# Up to this many samples a kernel sums over all, beyond over its nearest.
+_SUMMED = 2048
+_LEAST_TRUNCATION = 0.9
+_N_SPACINGS = 1024
+_RARE, _SPARSE = 0.99, 2.0
+
+_COLUMNS = (
+    "distance",
+    "reach",
+    "dimension",
+    "largest_eigenvalue",
+    "gap",
+    "disagreement",
+    "expected_disagreement",
+    "nearest",
+    "expected_nearest",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Validity:
+    """What speaks for and against the geometry at each point. Arrays or tensors of shape (n,), as the points were.
+
+    Attributes:
+        bandwidth: σ.
+        distance: How far the point is from the data.
+        reach: How far noise of deviation σ would carry it.
+        dimension: The number of eigenvalues above ½.
+        largest_eigenvalue: The largest eigenvalue of G, near 1 on the data.
+        gap: The largest drop between consecutive eigenvalues, clipped to [0, 1].
+        disagreement: ‖G − G of a kernel‖ (Frobenius), NaN where a kernel has too few samples to tell; None without
+            samples.
+        expected_disagreement: The most that sampling explains; None without samples.
+        nearest: The distance to the nearest sample; None without samples.
+        expected_nearest: The most that is usual among samples, with noise; None without samples.
+        reasons: A sentence on each point that is not valid, empty where it is.
+    """
+
+    bandwidth: Any
+    distance: Any
+    reach: Any
+    dimension: Any
+    largest_eigenvalue: Any
+    gap: Any
+    disagreement: Any
+    expected_disagreement: Any
+    nearest: Any
+    expected_nearest: Any
+    reasons: tuple[str, ...]
+
+    @property
+    def relative_distance(self) -> Any:
+        """The distance from the data in units of σ."""
+        return self.distance / self.bandwidth
+
+    @property
+    def near_data(self) -> Any:
+        """Whether a point is no farther from the data than noise would carry it, and from their samples."""
+        near = self.distance <= self.reach
+        return near if self.nearest is None else near & (self.nearest <= self.expected_nearest)
+
+    @property
+    def clear_spectrum(self) -> Any:
+        """Whether eigenvalues are in range, and fall into tangent and normal ones."""
+        in_range = (self.dimension > 0) & (self.largest_eigenvalue <= _LARGEST_EIGENVALUE)
+        return in_range & (self.gap >= _CLEAR_GAP)
+
+    @property
+    def agrees(self) -> Any:
+        """Whether a kernel on the samples agrees, or cannot tell."""
+        if self.disagreement is None:
+            return self.distance == self.distance
+        return ~(self.disagreement > self.expected_disagreement)
+
+    @property
+    def valid(self) -> Any:
+        """Whether nothing speaks against a point."""
+        return self.near_data & self.clear_spectrum & self.agrees
+
+    def summary(self) -> str:
+        """Say in a few lines how many points are valid, and what is wrong with the others."""
+        n, n_valid = len(self.reasons), int(self.valid.sum())
+        counts = {
+            "far from the data": int((~self.near_data).sum()),
+            "without a clear spectrum": int((~self.clear_spectrum).sum()),
+            "where a kernel on the samples disagrees": int((~self.agrees).sum()),
+        }
+        wrong = [f"  {count} {what}" for what, count in counts.items() if count]
+        return "\n".join([f"The geometry is valid at {n_valid} of {n} points.", *wrong])
+
+    def __repr__(self) -> str:
+        return f"Validity({int(self.valid.sum())} of {len(self.reasons)} points valid)"
+
+
+def check(
+    field: MetricField,
+    points: Any,
+    bandwidth: Bandwidth,
+    *,
+    samples: Any = None,
+    progress: Progress | None = None,
+) -> Validity:
+    """Check whether a field's geometry is valid at points, before relying on it there.
+
+    Three questions. Is the point as near to the data as noise of deviation σ would leave it, σ(√(D−d) + 3)? Are its
+    eigenvalues in range, with a gap between tangent and normal ones? And given samples: are there as many nearby as
+    usual, and does the metric agree with the classical estimate from them, as far as sampling allows
+    [THEORY §4.5]? Far from the data a network's answers may look right; how many steps of its denoiser lead back tells.
+
+    Args:
+        field: The field; its denoiser is needed.
+        points: Points, shape (n, D).
+        bandwidth: σ, one number or one per point.
+        samples: Samples of the data, shape (n_s, D), to compare with.
+        progress: Told how far the work is.
+
+    Example:
+        >>> from carre.fields import ExactField
+        >>> from carre.manifolds import Sphere
+        >>> found = check(ExactField(Sphere(2)), [[0.0, 0.0, 1.0], [0.0, 0.0, 1.5]], 0.05)
+        >>> found.valid
+        array([ True, False])
+        >>> found.reasons[1]
+        'the data are 10.0σ away, farther than noise would carry a point (4.0σ)'
+    """
+    given = as_points(points, dim=field.dim)
+    y, sigma = given.tensor.detach(), as_bandwidth(bandwidth, given.tensor).detach()
+    judge = None if samples is None else _Samples(as_points(samples, dim=field.dim, name="samples").tensor.detach())
+
+    def part(y: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+        metric = field.metric(y, s)
+        eigenvalues = metric.eigenvalues()
+        dimension = (eigenvalues > _TANGENT_ABOVE).sum(-1)
+        clipped = torch.nn.functional.pad(eigenvalues.clamp(0, 1), (0, 1))
+        gap = (clipped[:, :-1] - clipped[:, 1:]).amax(-1)
+        reach = noise_reach(s, field.dim - dimension)
+        own = (distance_from_data(field, y, s), reach, dimension, eigenvalues[:, 0], gap)
+        return own if judge is None else (*own, *judge.compare(y, s, metric, dimension, reach))
+
+    with torch.no_grad():
+        found = in_parts(part, y, sigma, numbers_per_item=64 * field.dim, progress=progress)
+    columns = dict.fromkeys(_COLUMNS) | {"bandwidth": sigma} | dict(zip(_COLUMNS, found, strict=False))
+    reasons = _reasons(Validity(**columns, reasons=("",) * len(y)))
+    restored = {name: None if column is None else given.restore(column) for name, column in columns.items()}
+    return Validity(**restored, reasons=reasons)
+
+
+class _Samples:
+    """What samples say about points."""
+
+    def __init__(self, samples: Float[Tensor, "n dim"]) -> None:
+        self.index = build_index(samples)
+        count = None if len(samples) <= _SUMMED else _SUMMED // 2
+        # A point may be one of the samples: counting it would shrink G.
+        self.kernel = KernelField(samples, n_neighbors=count, self_neighbor="drop", index=self.index)
+        some = samples[:: max(1, len(samples) // _N_SPACINGS)]
+        spacings = self.index.search(some, 2).squared_distances[:, 1].sqrt()
+        self.spacing = _SPARSE * float(spacings.quantile(_RARE))
+
+    def compare(
+        self, y: Tensor, sigma: Tensor, metric: LowRankMetric, dimension: Tensor, reach: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Compute the disagreement with a kernel and what is expected, the nearest distance and what is expected."""
+        d = dimension.clamp_min(1).to(y)
+        other = self.kernel.metric(y, sigma)
+        square = metric.squared_norm() - 2 * metric.frobenius_product(other) + other.squared_norm()
+        support = self.kernel.effective_neighbors(y, sigma)
+        fewest = torch.clamp_min(d * (d + 2), _FEWEST_NEIGHBORS)
+        can_tell = (support >= fewest) & (self.kernel.truncation(y, sigma, float(d.mean())) >= _LEAST_TRUNCATION)
+        disagreement = torch.where(can_tell, square.clamp_min(0).sqrt(), torch.nan)
+        expected = _DISAGREEMENT + _SAMPLING_ERRORS * (d * (d + 2) / (4 * support)).sqrt()
+        nearest = self.index.search(y, 1).squared_distances[:, 0].sqrt().to(y)
+        return disagreement, expected, nearest, (reach.square() + self.spacing**2).sqrt()
+
+
+def _reasons(found: Validity) -> tuple[str, ...]:
+    """Write a sentence for each point."""
+    complaints: list[tuple[Bool[Tensor, " n"], str, tuple[Tensor, ...]]] = [
+        (
+            found.distance > found.reach,
+            "the data are {:.1f}σ away, farther than noise would carry a point ({:.1f}σ)",
+            (found.relative_distance, found.reach / found.bandwidth),
+        ),
+        (found.dimension == 0, "no eigenvalue is above ½: there is no tangent direction", ()),
+        (
+            found.largest_eigenvalue > _LARGEST_EIGENVALUE,
+            "the largest eigenvalue is {:.2f}, not near 1: the point lies between parts of the data",
+            (found.largest_eigenvalue,),
+        ),
+        (found.gap < _CLEAR_GAP, "eigenvalues fall gradually, by {:.2f} at most: no clear dimension", (found.gap,)),
+    ]
+    if found.nearest is not None:
+        complaints += [
+            (
+                found.nearest > found.expected_nearest,
+                "the nearest sample is {:.3g} away, usually at most {:.3g}",
+                (found.nearest, found.expected_nearest),
+            ),
+            (
+                ~found.agrees,
+                "the metric differs from a kernel's on the samples by {:.2f}, more than sampling explains ({:.2f})",
+                (found.disagreement, found.expected_disagreement),
+            ),
+        ]
+    sentences: list[list[str]] = [[] for _ in found.reasons]
+    for applies, sentence, numbers in complaints:
+        for i in torch.nonzero(applies)[:, 0].tolist():
+            sentences[i].append(sentence.format(*(float(column[i]) for column in numbers)))
+    return tuple("; ".join(parts) for parts in sentences)

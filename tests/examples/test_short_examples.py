@@ -1,0 +1,65 @@
+"""The examples that draw one picture each: tiny settings show that they run, the real ones that they are true."""
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TINY = {
+    "gradient_on_noisy_data": {"n_samples": 200, "max_steps": 20, "width": 16},
+    "path_between_samples": {"n_samples": 300, "max_steps": 20, "width": 16, "n_nodes": 17},
+    "black_box_on_data": {"n_train": 300, "n_per_class": 1, "max_steps": 20, "width": 16},
+}
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::carre.LinearPhaseWarning"),
+    pytest.mark.filterwarnings("ignore:rank .* is too small"),
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def load():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLES)
+        yield importlib.import_module
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_an_example_returns_numbers_and_writes_its_picture(load, tmp_path, name):
+    results = load(name).run(tmp_path / "new", **TINY[name])
+    assert results["bandwidth"] > 0
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [f"{name}.png"]
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_command_prints_where_its_picture_is(load, tmp_path, monkeypatch, capsys, name):
+    module = load(name)
+    real = module.run
+    monkeypatch.setattr(module, "run", lambda out: real(out, **TINY[name]))
+    monkeypatch.setattr("sys.argv", [f"{name}.py", "--out", str(tmp_path)])
+    module.main()
+    assert f"The picture: {tmp_path / name}.png" in capsys.readouterr().out
+
+
+def test_gradients_along_noisy_data_are_four_times_as_near_to_the_truth(load):
+    results = load("gradient_on_noisy_data").run()
+    free = results["∂f, off the data"]
+    assert results["from the function"] < 0.35 * free
+    assert results["from values at the samples"] < 0.35 * free
+
+
+def test_the_path_on_the_roll_is_as_long_as_it_should_be(load):
+    results = load("path_between_samples").run()
+    assert results["length of the path"] == pytest.approx(results["true length"], rel=0.02)
+    assert results["path leaves the sheet by"] < 0.2 * results["line leaves the sheet by"]
+
+
+def test_both_classifiers_see_the_digit_only_on_the_data(load):
+    sure = load("black_box_on_data").run(n_per_class=1)["sure"]
+    assert min(sure[where]["black box"] for where in ("on the data", "off the data")) > 0.9
+    assert sure["on the data"]["second classifier"] > sure["off the data"]["second classifier"] + 0.3
+    assert np.isfinite([value for told in sure.values() for value in told.values()]).all()

@@ -1,0 +1,162 @@
+"""The tools as methods: the same numbers as the functions, in the caller's kind, with the fitted scale."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from carre import MetricMatching, toolkit
+from carre.manifolds import Sphere
+from carre.toolkit import Path
+
+
+def tilt(points):
+    return points[:, 0] + points[:, 1] ** 2
+
+
+@pytest.fixture(scope="module")
+def sphere():
+    return Sphere(2).embed(4, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def geometry(sphere):
+    samples = sphere.sample(600, generator=torch.Generator().manual_seed(1))
+    settings = {"max_steps": 300, "width": 48, "device": "cpu", "verbose": False, "random_state": 0}
+    return MetricMatching(**settings).fit(samples.numpy())
+
+
+@pytest.fixture(scope="module")
+def points(sphere):
+    return sphere.sample(6, generator=torch.Generator().manual_seed(2)).numpy()
+
+
+def test_calculus_is_that_of_the_functions(geometry, points):
+    tensor, sigma = torch.from_numpy(points), geometry.bandwidth_
+    for name in ("gradient", "laplacian"):
+        expected = getattr(toolkit, name)(geometry.field_, tilt, tensor, sigma).numpy()
+        np.testing.assert_allclose(getattr(geometry, name)(tilt, points), expected)
+    hessian, basis = geometry.hessian(tilt, points, dim=2)
+    assert hessian.shape == (6, 2, 2)
+    assert basis.shape == (6, 4, 2)
+    np.testing.assert_allclose(
+        geometry.divergence(lambda y: y**2, points, dim=2),
+        toolkit.divergence(geometry.field_, lambda y: y**2, tensor, sigma, dim=2).numpy(),
+    )
+    gamma = geometry.carre_du_champ_of(tilt, None, points)
+    np.testing.assert_allclose(gamma, toolkit.carre_du_champ(geometry.field_, tilt, None, tensor, sigma).numpy())
+
+
+def test_a_gradient_of_values_is_close_to_that_of_the_function(geometry, sphere, points):
+    samples = sphere.sample(2000, generator=torch.Generator().manual_seed(3))
+    found = geometry.gradient_of_values(samples.numpy(), tilt(samples).numpy(), points, dim=2)
+    truth = geometry.gradient(tilt, points, dim=2)
+    assert np.linalg.norm(found - truth, axis=1).mean() < 0.15 * np.linalg.norm(truth, axis=1).mean()
+
+
+def test_tangent_tools(geometry, points):
+    vectors = np.ones_like(points)
+    along = geometry.project(points, vectors, dim=2)
+    np.testing.assert_allclose(geometry.project(points, along, dim=2), along, atol=1e-6)
+    np.testing.assert_allclose(geometry.tangent_angles(points, points, dim=2), 0, atol=1e-3)
+
+
+def test_curvature_has_the_sign_of_a_sphere(geometry, points):
+    assert geometry.second_fundamental_form(points, dim=2)[0].shape == (6, 2, 2, 4)
+    inwards = (geometry.mean_curvature(points, dim=2) * points).sum(1)
+    assert (inwards < 0).all()
+    assert geometry.scalar_curvature(points, dim=2).mean() > 0.5
+
+
+def test_paths_start_and_end_where_they_should(geometry, points):
+    path = geometry.geodesic(points[:3], points[3:])
+    assert isinstance(path, Path)
+    np.testing.assert_allclose(path.numpy()[:, 0], points[:3])
+    np.testing.assert_allclose(path.numpy()[:, -1], points[3:])
+    one = geometry.geodesic(points[0], points[3])
+    assert len(one) == 1
+    assert float(one.length()[0]) == pytest.approx(float(path.length()[0]), rel=0.02)
+    distances = geometry.geodesic_distances(points[:2], points[3:5])
+    assert distances.shape == (2, 2)
+    assert distances[0, 0] == pytest.approx(float(path.length()[0]), rel=0.02)
+    carried = geometry.parallel_transport(path, geometry.logarithm(points[:3], points[3:], dim=2), dim=2)
+    assert carried.shape[0] == 3
+    flow = geometry.interpolate(points[0], points[3])
+    assert len(flow.reasons) == 1
+    leaving = geometry.exponential(points[:3], geometry.logarithm(points[:3], points[3:], dim=2), dim=2)
+    assert leaving.nodes.shape[0] == 3
+
+
+def test_optimization_returns_arrays_and_stays_on_the_data(geometry, sphere, points):
+    minimum = geometry.minimize(lambda y: y[:, 0], points, max_steps=30)
+    assert isinstance(minimum.points, np.ndarray)
+    assert (minimum.values < points[:, 0]).all()
+    assert sphere.distance(torch.from_numpy(minimum.points)).max() < 0.2
+    trajectory = geometry.gradient_flow(lambda y: y[:, 0], points, step=0.05, n_steps=5)
+    assert trajectory.shape == (6, 6, 4)
+
+
+def test_validity_uses_the_landmarks(geometry, points):
+    found = geometry.check(np.concatenate([points, 4 * points]))
+    assert found.nearest is not None
+    assert found.valid[:6].mean() > 0.8
+    assert not found.valid[6:].any()
+
+
+def test_dimension_scales_and_rank(geometry, points):
+    estimate = geometry.estimate_dimension(points)
+    assert estimate.value == 2
+    assert estimate.bandwidth == geometry.bandwidth_
+    scales = geometry.local_bandwidths(points)
+    assert scales.bandwidth.shape == (6,)
+    assert geometry.bandwidth_range_[0] <= scales.bandwidth.min()
+    assert geometry.recommend_rank(points).rank == 6
+
+
+def test_a_network_that_lags_behind_a_kernel_does_not_answer_for_the_dimension():
+    """After 20 steps a circle wound eight times around a torus is a torus, or less."""
+    turn = np.linspace(0, 2 * np.pi, 1500, endpoint=False)
+    radius = 2 + np.cos(8 * turn)
+    curve = np.stack([radius * np.cos(turn), radius * np.sin(turn), np.sin(8 * turn)], 1)
+    with pytest.warns(UserWarning, match="linear phase"):
+        short = MetricMatching(max_steps=20, width=16, device="cpu", verbose=False, random_state=0).fit(curve)
+    estimate = short.estimate_dimension(curve[::10])
+    assert estimate.value == 1
+    assert "kernel" in str(estimate)
+    assert short.estimate_dimension(curve[::10], bandwidth=float(short.bandwidth_)).source == ""
+
+
+def test_tensors_come_back_as_tensors_in_their_precision(geometry, points):
+    tensor = torch.from_numpy(points).float()
+    assert geometry.gradient(tilt, tensor).dtype == torch.float32
+    assert isinstance(geometry.minimize(tilt, tensor, max_steps=2).points, torch.Tensor)
+
+
+def test_landmarks_are_a_part_of_the_samples_and_survive_pickling(geometry):
+    assert geometry.landmarks_.shape == (600, 4)
+    again = pickle.loads(pickle.dumps(geometry))
+    torch.testing.assert_close(again.landmarks_, geometry.landmarks_, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda g, x: g.gradient(lambda y: y, x), "function must map points"),
+        (lambda g, x: g.gradient(lambda y: y[:, 0].detach(), x), "function must be differentiable"),
+        (lambda g, x: g.geodesic(x[:1], x[:1, :3]), "features"),
+        (lambda g, x: g.scalar_curvature(x, dim=40), "dim must lie between"),
+        (lambda g, x: g.gradient(tilt, x, bandwidth=-1.0), "bandwidth must be positive"),
+        (lambda g, x: g.project(x, x[:2]), "vectors must be as many"),
+    ],
+)
+def test_bad_input_is_named(geometry, points, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(geometry, points)
+
+
+def test_local_scales_need_a_choice_to_start_from(sphere, points):
+    samples = sphere.sample(100, generator=torch.Generator().manual_seed(1)).numpy()
+    given = MetricMatching(bandwidth=0.3, max_steps=5, width=8, device="cpu", verbose=False).fit(samples)
+    with pytest.raises(ValueError, match="bandwidth must be None at the fit"):
+        given.local_bandwidths(points)

@@ -1,0 +1,159 @@
+"""The dimension estimators against the table of THEORY §4.4, and the recommended one where the others fail."""
+
+import numpy as np
+import pytest
+import torch
+
+from carre.fields import ExactField, KernelField
+from carre.geometry import LowRankMetric
+from carre.manifolds import Box, CliffordTorus, FiniteSet, Sphere, Union
+from carre.toolkit import (
+    count_dimension,
+    estimate_dimension,
+    gap_dimension,
+    local_dimension,
+    participation_dimension,
+    recommend_rank,
+    slope_dimension,
+    trace_dimension,
+)
+
+
+@pytest.mark.parametrize(
+    ("manifold", "sigma", "count", "trace", "gap", "participation", "slope"),
+    [
+        (Sphere(2).embed(10), 0.2, 2, 1.96, 2, 2.08, 2.00),
+        (Sphere(2).embed(10), 0.4, 2, 1.84, 2, 2.36, 2.00),
+        (Sphere(2).embed(10), 0.8, 0, 1.24, 0, 2.95, 1.71),
+        (Sphere(8).embed(64), 0.25, 8, 6.40, 8, 8.45, 7.21),
+        (CliffordTorus([1.0, 0.5]), 0.2, 2, 2.01, 2, 2.22, 2.06),
+    ],
+    ids=["S2 0.2", "S2 0.4", "S2 0.8", "S8 0.25", "Clifford 0.2"],
+)
+def test_estimators_agree_with_the_table(rng, manifold, sigma, count, trace, gap, participation, slope):
+    points = manifold.sample(20, generator=rng)
+    field = ExactField(manifold)
+    metric = field.metric(points, sigma)
+    assert count_dimension(metric).double().mean() == count
+    assert gap_dimension(metric).double().mean() == gap
+    assert trace_dimension(metric).mean() == pytest.approx(trace, abs=0.01)
+    assert participation_dimension(metric).mean() == pytest.approx(participation, abs=0.01)
+    assert slope_dimension(field, points, sigma).mean() == pytest.approx(slope, abs=0.01)
+
+
+def test_the_slope_is_the_derivative_of_the_density_in_the_logarithm_of_the_scale(rng):
+    sphere = Sphere(3).embed(6, generator=rng)
+    points = sphere.sample(8, generator=rng) + 0.05 * torch.randn(8, 6, generator=rng, dtype=torch.float64)
+    sigma, step = 0.3, 1e-4
+    up, down = (sphere.posterior(points, sigma * np.exp(sign * step)).log_evidence for sign in (1, -1))
+    slope = 6 + (up - down) / (2 * step)
+    torch.testing.assert_close(slope_dimension(ExactField(sphere), points, sigma), slope, rtol=1e-6, atol=0)
+
+
+def test_edges_keep_their_dimension_and_corners_of_a_cube_at_least_one_less():
+    field = ExactField(Box([-1.0] * 3, [1.0] * 3))
+    points = torch.tensor([[0.0, 0.0, 0.0], [1.0, 0.2, 0.1], [1.05, 0.0, 0.0]], dtype=torch.float64)
+    assert local_dimension(field, points, 0.1).tolist() == [3, 3, 3]
+    assert count_dimension(field.metric(points, 0.1)).tolist() == [3, 2, 2]
+
+
+def test_an_outlier_does_not_gain_a_dimension(rng):
+    """The pull on it is long, but normal: there G has almost no variance."""
+    sphere = Sphere(2).embed(8, generator=rng)
+    away = 1.3 * sphere.sample(10, generator=rng)
+    assert (local_dimension(ExactField(sphere), away, 0.1) == 2).all()
+
+
+def test_noise_below_the_scale_does_not_count(rng):
+    noisy = Sphere(2).embed(10, generator=rng).noisy(0.1)
+    points = noisy.sample(50, generator=rng)
+    assert (local_dimension(ExactField(noisy), points, 0.3) == 2).double().mean() >= 0.95
+
+
+def test_dimension_is_local_on_a_union(rng):
+    circle, ball = Sphere(1).embed(8, generator=rng), Sphere(3).embed(8, generator=rng, shift=5.0)
+    points = torch.cat([circle.sample(10, generator=rng), ball.sample(30, generator=rng)])
+    estimate = estimate_dimension(ExactField(Union([circle, ball])), points, 0.2)
+    assert estimate.local.tolist() == [1] * 10 + [3] * 30
+    assert estimate.value == 3
+    assert estimate.shares == {1: 0.25, 3: 0.75}
+    assert estimate.mean == pytest.approx(2.5)
+    assert estimate.standard_error == pytest.approx(estimate.local.std(ddof=1) / 40**0.5)
+
+
+def test_the_interval_is_wide_where_the_scale_matters(rng):
+    """Between noise of size 0.2 and the sphere: 8 dimensions below it, 2 above."""
+    noisy = Sphere(2).embed(8, generator=rng).noisy(0.2)
+    points = noisy.sample(50, generator=rng)
+    unsure = estimate_dimension(ExactField(noisy), points, 0.22)
+    sure = estimate_dimension(ExactField(noisy), points, 0.05)
+    assert unsure.interval[1] - unsure.interval[0] >= 2
+    assert sure.interval == (8, 8)
+
+
+def test_scales_outside_the_range_are_not_asked_for(rng):
+    sphere = Sphere(2)
+    asked = []
+
+    class Watched(ExactField):
+        def metric(self, points, bandwidth):
+            asked.append(float(torch.as_tensor(bandwidth).max()))
+            return super().metric(points, bandwidth)
+
+    estimate_dimension(Watched(sphere), sphere.sample(5, generator=rng), 0.1, bandwidth_range=(0.1, 0.12))
+    assert max(asked) <= 0.12
+    assert min(asked) >= 0.1
+
+
+def test_one_percent_of_outliers_does_not_move_the_estimate(rng):
+    sphere = Sphere(3).embed(6, generator=rng)
+    samples = sphere.sample(1000, generator=rng)
+    spoiled = samples.clone()
+    spoiled[:10] = 4 * torch.randn(10, 6, generator=rng, dtype=torch.float64)
+    clean, dirty = (estimate_dimension(KernelField(x), x, 0.25) for x in (samples, spoiled))
+    assert clean.value == dirty.value == 3
+    assert abs(clean.mean - dirty.mean) < 0.1 * clean.mean
+
+
+def test_a_field_without_a_denoiser_still_counts(rng):
+    class Uncentered(ExactField):
+        def denoise(self, points, bandwidth):
+            raise ValueError("no denoiser")
+
+    sphere = Sphere(2)
+    points = sphere.sample(5, generator=rng)
+    assert (local_dimension(Uncentered(sphere), points, 0.1) == 2).all()
+
+
+def test_arrays_come_back_as_arrays(rng):
+    points = Sphere(2).sample(5, generator=rng).numpy()
+    field = ExactField(Sphere(2))
+    assert isinstance(local_dimension(field, points, 0.1), np.ndarray)
+    assert isinstance(slope_dimension(field, points, 0.1), np.ndarray)
+
+
+@pytest.mark.parametrize("points", [np.zeros((3, 2)), np.full((2, 3), np.nan), np.zeros((0, 3)), np.zeros(3)])
+def test_bad_points_are_refused(points):
+    for function in (local_dimension, slope_dimension, estimate_dimension):
+        with pytest.raises(ValueError, match="points must"):
+            function(ExactField(Sphere(2)), points, 0.1)
+
+
+def test_ranks_leave_room_and_notice_a_cut():
+    assert recommend_rank(np.array([2] * 99 + [9]), rank=20, hull=10).rank == 6, "one odd point is not asked"
+    cut = recommend_rank(np.full(50, 4), rank=4, hull=64)
+    assert cut.rank == 8
+    assert "cuts the dimension off" in cut.reason
+    assert recommend_rank(np.full(50, 3), rank=6, hull=3).rank == 6
+    with pytest.raises(ValueError, match="at least one point"):
+        recommend_rank(np.array([]), rank=4, hull=3)
+
+
+def test_participation_does_not_depend_on_the_size_of_the_metric():
+    metric = LowRankMetric(torch.diag(torch.tensor([1.0, 0.5]))[None])
+    torch.testing.assert_close(participation_dimension(metric), participation_dimension(metric.scaled(0.01)))
+
+
+def test_a_finite_dataset_at_tiny_scales_has_no_dimension(rng):
+    samples = Sphere(2).sample(20, generator=rng)
+    assert (local_dimension(ExactField(FiniteSet(samples)), samples, 0.001) == 0).all()

@@ -1,0 +1,196 @@
+"""Geodesics have the lengths that closed forms say, and stay on the data."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from carre import MetricMatching
+from carre.fields import ExactField, KernelField
+from carre.manifolds import CliffordTorus, Embedded, Sphere, SwissRoll, Union
+from carre.toolkit.geodesic import geodesic, geodesic_distances
+from carre.toolkit.graph import sample_graph
+
+
+def great_circle(start, end):
+    return (start * end).sum(-1).clamp(-1, 1).acos()
+
+
+def two_spheres(distance=10.0):
+    shift = torch.tensor([distance, 0.0, 0.0], dtype=torch.float64)
+    return Union([Sphere(2), Embedded(Sphere(2), torch.eye(3).double(), shift)])
+
+
+def unrolled(points):
+    """Arc length along the spiral and height: the sheet laid flat."""
+    angle = points[:, [0, 2]].norm(dim=-1)
+    return torch.stack([(angle * (1 + angle.square()).sqrt() + angle.asinh()) / 2, points[:, 1]], 1)
+
+
+@pytest.fixture(scope="module")
+def roll():
+    return SwissRoll(end=3.5 * math.pi, height=6.0, n_nodes=640)
+
+
+@pytest.mark.parametrize(("dimension", "ambient"), [(1, 2), (2, 3), (5, 9)])
+@pytest.mark.parametrize("bandwidth", [0.05, 0.15])
+def test_lengths_on_spheres_are_angles(rng, dimension, ambient, bandwidth):
+    """The landing is off by O(σ⁴): 1e-3 at σ = 0.15 in dimension 5."""
+    sphere = Sphere(dimension).embed(ambient, generator=rng)
+    start, end = sphere.sample(10, generator=rng), sphere.sample(10, generator=rng)
+    path = geodesic(ExactField(sphere), start, end, bandwidth)
+    bias = 2 * dimension * bandwidth**4
+    torch.testing.assert_close(path.arc_length(), great_circle(start, end), rtol=bias + 1e-5, atol=0)
+    assert path.arrived.all()
+    assert path.connected.all()
+    assert float(sphere.distance(path.nodes.flatten(0, 1)).max()) < 0.01 * bandwidth
+    assert torch.equal(path.nodes[:, 0], start)
+    assert torch.equal(path.nodes[:, -1], end)
+
+
+def test_lengths_on_a_flat_torus_are_those_of_the_shortest_way_around(rng):
+    torus = CliffordTorus([1.0, 0.5])
+    start, end = torus.sample(10, generator=rng), torus.sample(10, generator=rng)
+    angles = [torch.atan2(x[:, 1::2], x[:, ::2]) for x in (start, end)]
+    turn = torch.remainder(angles[0] - angles[1] + math.pi, 2 * math.pi) - math.pi
+    truth = (turn * torch.tensor([1.0, 0.5])).norm(dim=-1)
+    path = geodesic(ExactField(torus), start, end, 0.05)
+    torch.testing.assert_close(path.arc_length(), truth, rtol=1e-4, atol=0)
+
+
+def test_lengths_on_a_swiss_roll_are_those_on_the_unrolled_sheet(rng, roll):
+    """Also at its edges, and never across the gap of 2π between sheets."""
+    start, end, samples = (roll.sample(n, generator=rng) for n in (8, 8, 250))
+    path = geodesic(ExactField(roll), start, end, 0.5, samples=samples)
+    truth = (unrolled(start) - unrolled(end)).norm(dim=-1)
+    torch.testing.assert_close(path.arc_length(), truth, rtol=1e-3, atol=0)
+    assert path.connected.all()
+    chords = path.nodes.diff(dim=1).norm(dim=-1).amax()
+    dense = path(torch.linspace(0, 1, 301)).flatten(0, 1)
+    # The sagitta of a chord on the narrowest turn, of radius 1.5π.
+    assert float(roll.distance(dense).max()) < float(chords**2 / (8 * 1.5 * math.pi)) + 0.02
+
+
+def test_without_samples_a_path_that_jumps_between_sheets_says_so(rng, roll):
+    def at(t):
+        return [[t * math.cos(t), 3.0, t * math.sin(t)]]
+
+    path = geodesic(ExactField(roll), at(4.9), at(10.9), 0.5)
+    assert not path.connected.any()
+    assert "give samples" in path.reasons[0]
+
+
+def test_the_number_of_sweeps_does_not_grow_with_the_number_of_nodes(rng):
+    """Gradient steps would need n² of them."""
+    start, end = Sphere(2).sample(5, generator=rng), Sphere(2).sample(5, generator=rng)
+    path = geodesic(ExactField(Sphere(2)), start, end, 0.1, n_nodes=200, max_sweeps=15)
+    assert path.arrived.all()
+    torch.testing.assert_close(path.length(), great_circle(start, end), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("ridge", [0.1, 0.01])
+def test_the_metric_energy_agrees_with_shortening_up_to_its_sag(ridge):
+    """On an arc of angle θ the curve of least energy sags by (3/16)λθ²R; the ridge of G adds σ² [THEORY §4.7]."""
+    angle, sigma = 2.0, 0.05
+    end = [[math.cos(angle), math.sin(angle), 0.0]]
+    options = {"samples": None, "n_nodes": 33, "tolerance": 1e-9}
+    exact = geodesic(ExactField(Sphere(2)), [[1.0, 0.0, 0.0]], end, sigma, **options)
+    energy = geodesic(ExactField(Sphere(2)), [[1.0, 0.0, 0.0]], end, sigma, method="energy", ridge=ridge, **options)
+    sag = 1 - float(energy.nodes.norm(dim=-1).min())
+    assert sag == pytest.approx(3 / 16 * ridge * angle**2, rel=0.2, abs=sigma**2)
+    assert energy.arrived.all()
+    assert float(energy.length()) == pytest.approx(float(exact.length()), rel=2 * sag)
+
+
+@pytest.mark.parametrize("with_samples", [False, True])
+def test_points_in_different_components_are_not_connected(rng, with_samples):
+    """Also where the pair lies on the line of symmetry between them."""
+    union = two_spheres()
+    samples = union.sample(400, generator=rng) if with_samples else None
+    start = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]).double()
+    end = torch.tensor([[9.0, 0.0, 0.0], [0.0, 0.0, 1.0]]).double()
+    path = geodesic(ExactField(union), start, end, 0.1, samples=samples)
+    assert path.connected.tolist() == [False, True]
+    assert "different components" in path.reasons[0]
+    assert path.reasons[1] == ""
+    distances = geodesic_distances(ExactField(union), start, end, 0.1, samples=samples)
+    assert torch.isinf(distances[:, 0]).all()
+    torch.testing.assert_close(distances[:, 1], torch.full((2,), math.pi / 2).double(), rtol=1e-4, atol=0)
+
+
+def test_distances_are_a_metric_and_computed_once_for_each_pair(rng):
+    points = Sphere(2).sample(6, generator=rng)
+    reported = []
+    distances = geodesic_distances(ExactField(Sphere(2)), points.numpy(), None, 0.1, progress=reported.append)
+    assert isinstance(distances, np.ndarray)
+    truth = great_circle(points[:, None], points[None]).fill_diagonal_(0.0)
+    np.testing.assert_allclose(distances, truth, rtol=1e-4)
+    assert reported[-1] == 1.0
+
+
+def test_a_point_is_at_no_distance_from_itself(rng):
+    points, samples = Sphere(2).sample(3, generator=rng), Sphere(2).sample(100, generator=rng)
+    for given in (None, samples):
+        path = geodesic(ExactField(Sphere(2)), points, points, 0.1, samples=given)
+        assert float(path.length().max()) < 1e-6
+
+
+def test_an_odd_number_of_nodes_and_two_nodes_are_possible(rng):
+    start, end = Sphere(2).sample(4, generator=rng), Sphere(2).sample(4, generator=rng)
+    for n_nodes in (2, 3, 12):
+        assert geodesic(ExactField(Sphere(2)), start, end, 0.1, n_nodes=n_nodes).nodes.shape == (4, n_nodes, 3)
+
+
+def test_one_start_serves_all_ends_and_each_pair_may_have_its_scale(rng):
+    start, end = Sphere(2).sample(1, generator=rng), Sphere(2).sample(3, generator=rng)
+    path = geodesic(ExactField(Sphere(2)), start, end, torch.tensor([0.05, 0.1, 0.15]).double())
+    torch.testing.assert_close(path.arc_length(), great_circle(start, end), rtol=1e-3, atol=0)
+
+
+def test_kernels_in_single_precision_come_within_two_percent(rng):
+    samples = Sphere(2).sample(600, generator=rng, dtype=torch.float32)
+    start, end = Sphere(2).sample(2, generator=rng), Sphere(2).sample(2, generator=rng)
+    field = KernelField(samples)
+    path = geodesic(field, start.float(), end.float(), 0.25, samples=sample_graph(field, samples, 0.25), n_nodes=17)
+    assert path.nodes.dtype == torch.float32
+    assert path.connected.all()
+    torch.testing.assert_close(path.arc_length().double(), great_circle(start, end), rtol=0.02, atol=0)
+
+
+@pytest.mark.slow
+def test_a_learned_field_comes_within_two_percent(rng):
+    samples, start, end = (Sphere(2).sample(n, generator=rng) for n in (1000, 50, 50))
+    fitted = MetricMatching(max_steps=300, width=32, random_state=0, verbose=False).fit(samples.numpy())
+    path = geodesic(fitted.field_, start.numpy(), end.numpy(), fitted.bandwidth_, samples=samples.numpy(), dim=2)
+    error = (path.arc_length() / great_circle(start, end) - 1).abs()
+    assert path.connected.all()
+    assert float(error.median()) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"start": [[1.0, 0.0, 0.0]]}, "start must have 2 columns"),
+        ({"end": [[0.0, 1.0, 0.0]]}, "end must have 2 columns"),
+        ({"end": [[math.nan, 1.0]]}, "end must be finite"),
+        (
+            {"start": [[1.0, 0.0]] * 3, "end": [[0.0, 1.0]] * 2},
+            "end must be as many as start, 3, or one for all; got",
+        ),
+        ({"n_nodes": 1}, "n_nodes must be at least 2"),
+        ({"method": "shooting"}, "method must be 'shortening' or 'energy'"),
+        ({"ridge": 0.0}, "ridge must be positive"),
+        ({"max_sweeps": 0}, "max_sweeps must be at least 1"),
+        ({"tolerance": -1.0}, "tolerance must be at least 0"),
+        ({"dim": 3}, "dim must lie between 1 and 2"),
+        ({"bandwidth": -0.1}, "bandwidth must be positive"),
+        ({"samples": [[1.0, 0.0]]}, "samples must be at least 2"),
+        ({"samples": [[1.0, 0.0, 0.0]] * 20}, "samples must have 2 columns"),
+    ],
+)
+def test_bad_input_is_named(options, message):
+    given = {"start": [[1.0, 0.0]], "end": [[0.0, 1.0]], "bandwidth": 0.1, **options}
+    first = [given.pop(name) for name in ("start", "end", "bandwidth")]
+    with pytest.raises(ValueError, match=message):
+        geodesic(ExactField(Sphere(1)), *first, **given)
