@@ -111,7 +111,7 @@ def test_tensors_in_tensors_out_and_gradients_flow(fitted):
 
 def test_more_points_than_one_chunk(monkeypatch, fitted):
     whole = fitted.dimension(QUERIES)
-    monkeypatch.setattr("carre.estimator._CHUNK", 64)
+    monkeypatch.setattr("carre.estimator.queries._CHUNK", 64)
     np.testing.assert_array_equal(fitted.dimension(QUERIES), whole)
 
 
@@ -219,6 +219,7 @@ def test_clones_and_pickles_work(fitted):
     assert fresh.get_params()["max_steps"] == 400
 
 
+@pytest.mark.slow
 def test_model_selection_runs_through_scikit_learn():
     search = GridSearchCV(MetricMatching(**TINY), {"rank": [1, 2]}, cv=2).fit(circle(80))
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()

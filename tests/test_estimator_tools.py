@@ -23,7 +23,7 @@ def sphere():
 @pytest.fixture(scope="module")
 def geometry(sphere):
     samples = sphere.sample(600, generator=torch.Generator().manual_seed(1))
-    settings = {"max_steps": 300, "width": 48, "device": "cpu", "verbose": False, "random_state": 0}
+    settings = {"max_steps": 150, "width": 48, "device": "cpu", "verbose": False, "random_state": 0}
     return MetricMatching(**settings).fit(samples.numpy())
 
 
@@ -69,6 +69,7 @@ def test_curvature_has_the_sign_of_a_sphere(geometry, points):
     assert geometry.scalar_curvature(points, dim=2).mean() > 0.5
 
 
+@pytest.mark.slow
 def test_paths_start_and_end_where_they_should(geometry, points):
     path = geometry.geodesic(points[:3], points[3:])
     assert isinstance(path, Path)
@@ -97,6 +98,19 @@ def test_optimization_returns_arrays_and_stays_on_the_data(geometry, sphere, poi
     assert trajectory.shape == (6, 6, 4)
 
 
+def test_a_black_box_sees_arrays(geometry, points):
+    seen = []
+
+    def black_box(x):
+        seen.append(type(x))
+        return np.abs(x).sum(1)
+
+    minimum = geometry.minimize(black_box, points, gradient="differences", max_steps=3, dim=2, keep_path=True)
+    assert (minimum.values <= np.abs(minimum.path[:, 1]).sum(1) + 1e-6).all()
+    assert minimum.values.mean() < np.abs(points).sum(1).mean()
+    assert set(seen) == {np.ndarray}
+
+
 def test_validity_uses_the_landmarks(geometry, points):
     found = geometry.check(np.concatenate([points, 4 * points]))
     assert found.nearest is not None
@@ -114,6 +128,7 @@ def test_dimension_scales_and_rank(geometry, points):
     assert geometry.recommend_rank(points).rank == 6
 
 
+@pytest.mark.slow
 def test_a_network_that_lags_behind_a_kernel_does_not_answer_for_the_dimension():
     """After 20 steps a circle wound eight times around a torus is a torus, or less."""
     turn = np.linspace(0, 2 * np.pi, 1500, endpoint=False)

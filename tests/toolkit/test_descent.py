@@ -98,7 +98,8 @@ def test_the_rayleigh_quotient_is_lowest_at_the_smallest_eigenvector(rng):
 def test_a_distance_is_lowest_at_its_point_where_it_has_no_derivative(rng):
     target, starts = Sphere(2).sample(1, generator=rng), Sphere(2).sample(10, generator=rng)
     found = minimize(RoundField(), lambda x: (x - target).norm(dim=1), starts, SIGMA)
-    assert distances(found.points, target).max() < 1e-6
+    # Steps shrink with the distance, down to a millionth of the first ones.
+    assert distances(found.points, target).max() < 1e-4 * SIGMA
 
 
 def test_a_quadratic_on_a_torus_is_lowest_where_both_circles_are(rng):

@@ -20,6 +20,7 @@ def tangent_errors(samples, sphere, points, candidates, grid):
     return np.array(errors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.0, 0.05])
 @pytest.mark.parametrize("candidates", [(None,), (16, 64, 256)])
 def test_the_chosen_kernel_has_at_most_twice_the_smallest_tangent_error(rng, noise, candidates):

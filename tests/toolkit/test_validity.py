@@ -126,6 +126,15 @@ def test_a_kernel_with_few_samples_has_no_say(rng, sphere):
     assert found.agrees.all()
 
 
+def test_samples_that_are_noisier_than_sigma_are_where_they_should_be(rng, sphere):
+    """At this σ the data are a cloud: far from its ridge, as one in 25 samples is, is where the samples are."""
+    cloud = sphere.noisy(0.2)
+    samples, others = cloud.sample(1000, generator=rng), cloud.sample(100, generator=rng)
+    alone = check(ExactField(cloud), others, 0.1)
+    assert alone.near_data.double().mean() < 0.9
+    assert check(ExactField(cloud), others, 0.1, samples=samples).near_data.double().mean() > 0.95
+
+
 def test_a_hole_in_the_samples_is_seen(rng):
     """The field believes in the whole circle, the samples only show half of it."""
     samples = Sphere(1).sample(1000, generator=rng)

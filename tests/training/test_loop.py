@@ -171,7 +171,7 @@ def test_what_was_learned_by_heart_is_forgotten():
     samples, held_out = torch.randn(10, 8, generator=generator), torch.randn(200, 8, generator=generator)
     torch.manual_seed(0)
     model = build_model(8, 4, width=32, n_blocks=1, spread=1.0)
-    config = TrainingConfig(max_steps=200, batch_size=64, learning_rate=0.01)
+    config = TrainingConfig(max_steps=100, batch_size=32, learning_rate=0.02)
     history = train(model, samples, held_out, RANGE, Objective(), config)
     losses = [evaluation.loss for evaluation in history.evaluations]
     assert losses[-1] > min(losses) + 0.5

@@ -82,7 +82,7 @@ class MetricMatching(ToolMethods, BaseEstimator):  # type: ignore[misc]
         >>> from carre import MetricMatching
         >>> angle = np.random.default_rng(0).uniform(0, 2 * np.pi, 400)
         >>> circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-        >>> geometry = MetricMatching(max_steps=300, width=32, random_state=0).fit(circle)
+        >>> geometry = MetricMatching(max_steps=50, width=32, random_state=0).fit(circle)
         >>> geometry.tangent_basis(np.array([[1.0, 0.0]]), dim=1).shape
         (1, 2, 1)
     """

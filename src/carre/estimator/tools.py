@@ -115,14 +115,32 @@ class ToolMethods(QueryMethods):
         """Return the scalar curvature at each point (`carre.toolkit.scalar_curvature`)."""
         return self._at(toolkit.scalar_curvature, X, bandwidth, **options)
 
-    def minimize(self, function: Callable[[Any], Any], starts: Any, bandwidth: Any = None, **options: Any) -> Minimum:
+    def minimize(
+        self,
+        function: Callable[[Any], Any],
+        starts: Any,
+        bandwidth: Any = None,
+        *,
+        gradient: Any = None,
+        **options: Any,
+    ) -> Minimum:
         """Minimize a function along the data, from many starts at once (`carre.toolkit.minimize`)."""
-        minimum: Minimum = self._at(toolkit.minimize, starts, bandwidth, function, **options)
+        function, gradient = _black_boxes(function, gradient, starts)
+        minimum: Minimum = self._at(toolkit.minimize, starts, bandwidth, function, gradient=gradient, **options)
         return minimum
 
-    def gradient_flow(self, function: Callable[[Any], Any], starts: Any, bandwidth: Any = None, **options: Any) -> Any:
+    def gradient_flow(
+        self,
+        function: Callable[[Any], Any],
+        starts: Any,
+        bandwidth: Any = None,
+        *,
+        gradient: Any = None,
+        **options: Any,
+    ) -> Any:
         """Follow the gradient of a function along the data by fixed steps (`carre.toolkit.gradient_flow`)."""
-        return self._at(toolkit.gradient_flow, starts, bandwidth, function, **options)
+        function, gradient = _black_boxes(function, gradient, starts)
+        return self._at(toolkit.gradient_flow, starts, bandwidth, function, gradient=gradient, **options)
 
     def interpolate(self, start: Any, end: Any, bandwidth: Any = None, **options: Any) -> Path:
         """Flow from start to end along the data, as in the paper (`carre.toolkit.interpolate`)."""
@@ -204,6 +222,17 @@ def _as_batch(points: Any) -> Any:
     if isinstance(points, Tensor):
         return points[None] if points.ndim == 1 else points
     return np.asarray(points)[None] if np.ndim(points) == 1 else points
+
+
+def _black_boxes(function: Any, gradient: Any, starts: Any) -> tuple[Any, Any]:
+    """Let functions without autograd see arrays where the caller works with arrays, wherever the fit computes."""
+    if gradient is None or isinstance(starts, Tensor):
+        return function, gradient
+
+    def of_arrays(black_box: Callable[[np.ndarray], Any]) -> Callable[[Tensor], Any]:
+        return lambda points: black_box(points.detach().cpu().numpy())
+
+    return tuple(of_arrays(box) if callable(box) else box for box in (function, gradient))  # type: ignore[return-value]
 
 
 def _brought_back(result: Any, points: Points) -> Any:

@@ -30,9 +30,9 @@ class Minimum:
         n_steps: Steps taken, shape (n,).
         reasons: Why each descent stopped. "converged": the gradient along the data is small. "step too small": not even
             a step 4,000 times shorter than expected lowers the function; the gradient is as small as the errors of
-            the field and of the function allow, or wrong. "step limit": raise ``max_steps``. "left the data": the start is not
-            on the data, the way down leads off them, or σ is too large for them to have a tangent direction.
-            "function not finite".
+            the field and of the function allow, or wrong. "step limit": raise ``max_steps``. "left the data": the
+            start is not on the data, the way down leads off them, or σ is too large for them to have a tangent
+            direction. "function not finite".
         strayed: Distances from the data, shape (n,).
         path: The points after every step, shape (n, steps + 1, D), or None. A descent that has stopped stays in place.
     """

@@ -23,6 +23,10 @@ _LIMIT, _CONVERGED, _TOO_SMALL, _LEFT, _NOT_FINITE = range(len(REASONS))
 _SUFFICIENT = 1e-4
 _GROWTH = 4.0
 _MOST_HALVINGS = 12
+# In the longest η before: an end of the data can be approached forever.
+_SHORTEST = 1e-6
+# In what noise would do: farther starts are not on the data. And how much farther than its start a descent may go.
+_FAR_START, _STRETCH = 2.0, 1.25
 # In σ.
 _LONGEST_STEP = 3.0
 # Beyond an edge of the data the eigenvalue across it falls: ½ at σ/2 inside, 0.36 at the edge, 0.2 at σ outside
@@ -95,7 +99,10 @@ class Descent:
     ) -> tuple[Tensor, ...]:
         """Descend; return points, values, gradient norms, step counts, codes of reasons, and the path."""
         frame = self._frame(self.field.metric(starts, bandwidth))
-        near = self._is_near(starts, bandwidth, noise_reach(bandwidth, self.field.dim - frame.present.sum(-1)))
+        walked = self._walked(starts, bandwidth)
+        near = walked <= _FAR_START * noise_reach(bandwidth, self.field.dim - frame.present.sum(-1))
+        # Data may be noisier than σ: wherever starts are is near enough.
+        leash = _STRETCH * walked
         points = torch.where(near[:, None], self.land(starts, bandwidth, frame), starts)
         values, norms = self.objective.values(points), torch.full_like(bandwidth, torch.nan)
         counts, codes = (torch.zeros(len(points), dtype=torch.long, device=points.device) for _ in range(2))
@@ -104,9 +111,11 @@ class Descent:
         codes[~near] = _LEFT
         active = torch.nonzero(codes == _LIMIT)[:, 0]
         if len(active) == 0:
+            progress(1.0)
             return points, values, norms, counts, codes, path
         here = self.look(points[active], bandwidth[active])
         scale, eta = here.steepness, self._first_step(here, bandwidth[active], step)
+        longest = torch.zeros_like(bandwidth)
         for taken in range(max_steps + 1):
             norms[active] = here.norms()
             codes[active] = self._verdict(here, scale, is_start=taken == 0)
@@ -114,11 +123,12 @@ class Descent:
             if taken == max_steps or not bool(going.any()):
                 break
             active, here, scale, eta = active[going], here.at(going), scale[going], eta[going]
-            there, fallen, eta, code = self._search(here, bandwidth[active], eta)
-            moved = code == _LIMIT
-            codes[active] = code
+            shortest = _SHORTEST * longest[active]
+            there, fallen, eta, codes[active] = self._search(here, bandwidth[active], eta, shortest, leash[active])
+            moved = codes[active] == _LIMIT
             active, before, scale, eta = active[moved], here.at(moved), scale[moved], eta[moved]
             points[active], values[active] = there[moved], fallen[moved]
+            longest[active] = torch.maximum(longest[active], eta)
             counts[active] += 1
             if keep_path:
                 path[active, taken + 1 :] = points[active, None]
@@ -169,10 +179,10 @@ class Descent:
         present = frame.present & (frame.values > _LEAST_TANGENT)
         return replace(frame, basis=frame.basis * present[:, None, :], present=present)
 
-    def _is_near(self, points: Tensor, bandwidth: Tensor, reach: Float[Tensor, " n"]) -> Bool[Tensor, " n"]:
-        """Decide whether points are no farther from the data than noise would carry them."""
-        way_back = walk_back(self.field, points, bandwidth) - points
-        return torch.linalg.vector_norm(way_back, dim=-1) <= reach
+    def _walked(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+        """Measure the way back to the data."""
+        walked: Tensor = torch.linalg.vector_norm(walk_back(self.field, points, bandwidth) - points, dim=-1)
+        return walked
 
     def _verdict(self, here: Look, scale: Float[Tensor, " n"], *, is_start: bool) -> Int[Tensor, " n"]:
         """Decide which descents are over before another step."""
@@ -187,11 +197,13 @@ class Descent:
         speed = torch.linalg.vector_norm(here.direction, dim=-1).clamp_min(torch.finfo(bandwidth.dtype).tiny)
         return bandwidth / speed if step is None else torch.full_like(bandwidth, step)
 
-    def _search(self, here: Look, bandwidth: Float[Tensor, " n"], eta: Float[Tensor, " n"]) -> tuple[Tensor, ...]:
+    def _search(
+        self, here: Look, bandwidth: Tensor, eta: Tensor, shortest: Tensor, leash: Tensor
+    ) -> tuple[Tensor, ...]:
         """Halve each step until it lowers f enough and stays on the data; return points, values, steps and codes."""
         rounding = torch.finfo(bandwidth.dtype).eps
         speed = torch.linalg.vector_norm(here.direction, dim=-1)
-        eta = torch.minimum(eta, _LONGEST_STEP * bandwidth / speed)
+        eta = torch.minimum(torch.maximum(eta, shortest), _LONGEST_STEP * bandwidth / speed)
         points, values = here.points.clone(), here.base.clone()
         codes = torch.full_like(here.on_data, _TOO_SMALL, dtype=torch.long)
         pending = torch.arange(len(eta), device=eta.device)
@@ -201,7 +213,7 @@ class Descent:
             now, sigma = here.at(pending), bandwidth[pending]
             trial = self.land(now.points + eta[pending, None] * now.direction, sigma)
             found = self.objective.values(trial)
-            near = self._is_near(trial, sigma, now.reach)
+            near = self._walked(trial, sigma) <= torch.maximum(now.reach, leash[pending])
             promised = now.base + _SUFFICIENT * eta[pending] * now.slope
             lower = found <= promised + 10 * rounding * now.base.abs()
             points[pending], values[pending] = trial, found
@@ -210,6 +222,7 @@ class Descent:
             codes[pending[near & lower]] = _LIMIT
             pending = pending[~(near & lower)]
             eta[pending] /= 2
+            pending = pending[eta[pending] >= shortest[pending]]
         return points, values, eta, codes
 
 

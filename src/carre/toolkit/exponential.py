@@ -44,7 +44,7 @@ def exponential(
         points: Points on the data, shape (n, D).
         velocities: One vector per point; their tangent parts are taken.
         bandwidth: σ, one number or one per point.
-        dim: Dimension of the data; None counts the eigenvalues above ½ at each point.
+        dim: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
         n_steps: Steps, at equal distances.
         progress: Told how far the work is.
 
@@ -98,7 +98,7 @@ def logarithm(
         others: Where to, as many points, or one for all.
         bandwidth: σ, one number or one per pair.
         samples: Samples of the data, or a `sample_graph` of them; see `geodesic`.
-        dim: Dimension of the data; None counts the eigenvalues above ½.
+        dim: Dimension of the data; None counts the eigenvalues above ⅓ along each curve.
         n_nodes: Nodes of every geodesic.
         progress: Told how far the work is.
 

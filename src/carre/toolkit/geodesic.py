@@ -56,7 +56,7 @@ def geodesic(
             (G + λI)⁻¹, which also exists off the data; it starts from the shortened curve, needs derivatives of
             G, and sags inwards by about (3/16)λθ²R on an arc of angle θ and radius R.
         ridge: λ of the energy.
-        dim: Dimension of the data; None counts the eigenvalues above ½, the median along each curve.
+        dim: Dimension of the data; None counts the eigenvalues above ⅓ along each curve.
         max_sweeps: Sweeps at most.
         tolerance: Curves are at rest when a sweep changes their energy by less than this, relatively.
         progress: Told how far the work is.
@@ -81,7 +81,8 @@ def geodesic(
         rows = joined.nonzero()[:, 0]
         if len(rows) > 0:
             options: dict[str, Any] = {"max_sweeps": max_sweeps, "tolerance": tolerance}
-            found, arrived[rows] = shorten(field, nodes[rows], s[rows], dim=dim, **options)
+            found = _land_inner(field, nodes[rows], s[rows])
+            found, arrived[rows] = shorten(field, found, s[rows], dim=dim, **options)
             if method == "energy":
                 found, arrived[rows] = relax(field, found, s[rows], ridge=ridge, **options)
             nodes = nodes.index_copy(0, rows, found)
@@ -120,7 +121,7 @@ def geodesic_distances(
         bandwidth: σ.
         samples: Samples of the data, or a `sample_graph` of them; see `geodesic`.
         n_nodes: Nodes of every geodesic.
-        dim: Dimension of the data; None counts the eigenvalues above ½, the median along each curve.
+        dim: Dimension of the data; None counts the eigenvalues above ⅓ along each curve.
         max_sweeps: Sweeps at most.
         tolerance: Relative change of the energy at rest.
         progress: Told how far the work is.
@@ -163,9 +164,7 @@ def _first_curves(
     if samples is None:
         joined = torch.ones(len(ends.start), dtype=torch.bool, device=ends.start.device)
         return torch.stack([ends.start, ends.end], 1), joined
-    curves, joined = as_graph(field, samples, ends.bandwidth, ends.start).curves(ends.start, ends.end, n_nodes)
-    inner = settle(field, curves[:, 1:-1], ends.bandwidth)
-    return torch.where(joined[:, None, None], torch.cat([curves[:, :1], inner, curves[:, -1:]], 1), curves), joined
+    return as_graph(field, samples, ends.bandwidth, ends.start).curves(ends.start, ends.end, n_nodes)
 
 
 def _unfold(
@@ -182,9 +181,13 @@ def _unfold(
         pairs = torch.stack([nodes[:, :-1], middles], 2).flatten(1, 2)
         nodes = torch.cat([pairs, nodes[:, -1:]], 1)
         nodes, _ = shorten(field, nodes, bandwidth, dim=dim, max_sweeps=_COARSE_SWEEPS, tolerance=tolerance)
-    if nodes.shape[1] == n_nodes:
-        return nodes
-    nodes = Path.through(nodes).resample(n_nodes).nodes
+    return nodes if nodes.shape[1] == n_nodes else Path.through(nodes).resample(n_nodes).nodes
+
+
+def _land_inner(
+    field: MetricField, nodes: Float[Tensor, "p n dim"], bandwidth: Float[Tensor, " p"]
+) -> Float[Tensor, "p n dim"]:
+    """Land all nodes but the ends."""
     return torch.cat([nodes[:, :1], settle(field, nodes[:, 1:-1], bandwidth), nodes[:, -1:]], 1)
 
 

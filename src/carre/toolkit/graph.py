@@ -71,8 +71,7 @@ class SampleGraph:
     def _are_neighbors(self, start: Float[Tensor, "p dim"], end: Float[Tensor, "p dim"]) -> Bool[Tensor, " p"]:
         """Tell which pairs are joined by an edge of their own: as near as the nearest samples, and along the data."""
         reach = self.index.search(start, self.n_neighbors).squared_distances[:, -1].sqrt().to(start)
-        sigma = as_bandwidth(self.bandwidth, start)
-        return _edge_lengths(self.field, start, sigma, end[:, None])[:, 0] <= reach
+        return self._lengths(start, end[:, None])[:, 0] <= reach
 
     def _routes(self, start: Float[Tensor, "p dim"], end: Float[Tensor, "p dim"]) -> list[list[int] | None]:
         """Find the samples on the shortest way of every pair; None where there is none."""
@@ -91,15 +90,26 @@ class SampleGraph:
                 routes[pair] = _route(before[source[pair] - first], int(target[pair]))
         return routes
 
+    def _lengths(self, points: Float[Tensor, "n dim"], others: Float[Tensor, "n k dim"]) -> Float[Tensor, "n k"]:
+        """Measure edges, asked at both of their ends."""
+        there, back = others.flatten(0, 1), points.repeat_interleave(others.shape[1], 0)[:, None]
+
+        def part(x: Tensor, y: Tensor, s: Tensor) -> Tensor:
+            return _edge_lengths(self.field, x, s, y)
+
+        sigma, numbers = as_bandwidth(self.bandwidth, there), 64 * self.field.dim
+        forward = in_parts(part, points, others, sigma[: len(points)], numbers_per_item=numbers)
+        backward = in_parts(part, there, back, sigma, numbers_per_item=numbers)
+        return torch.maximum(forward, backward.reshape(forward.shape))
+
     def _with_ends(self, starts: Float[Tensor, "s dim"], ends: Float[Tensor, "e dim"]) -> Any:
         """Add vertices for starts, with edges to the nearest samples, and for ends, with edges from them."""
         from scipy.sparse import coo_array  # noqa: PLC0415  (slow to import)
 
         points = torch.cat([starts, ends])
-        sigma = as_bandwidth(self.bandwidth, points)
-        landed = land(self.field, points, sigma)
+        landed = land(self.field, points, as_bandwidth(self.bandwidth, points))
         found = self.index.search(landed, self.n_neighbors).indices
-        lengths = _edge_lengths(self.field, landed, sigma, self.index.samples.to(points)[found])
+        lengths = self._lengths(landed, self.index.samples.to(points)[found])
         total = self.index.n_samples + len(points)
         vertices = np.repeat(np.arange(self.index.n_samples, total), self.n_neighbors)
         samples, is_start = found.flatten().cpu().numpy(), vertices < self.index.n_samples + len(starts)

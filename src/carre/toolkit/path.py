@@ -13,18 +13,19 @@ from torch import Tensor
 from carre.fields import MetricField
 from carre.neighbors import build_index
 from carre.toolkit.distance import walk_back
-from carre.toolkit.landing import land
+from carre.toolkit.landing import land, straying
 from carre.validation import as_points
 
 # Where a segment is asked how far it is from the data. A quarter beside the middle: halfway between two equal sheets
 # the denoiser does not know which one to name, and points to neither.
 _PROBES = (0.25, 0.5, 0.75)
-# A chord whose sagitta is an eighth of its length turns by 56°. What strays further between its ends is a jump, and
-# so is what strays by ten σ.
+# A chord whose sagitta is an eighth of its length turns by 56°; what strays further between its ends is a jump. In σ:
+# by one and a half a kernel strays for want of samples, ten are a jump for any chord.
 _LARGEST_SAGITTA = 1 / 8
-_LARGEST_BULGE = 10.0
+_LEAST_JUMP, _SURE_JUMP = 1.5, 10.0
 # In σ: inner nodes are landed, or nearly.
 _LARGEST_DISTANCE = 3.0
+_FAR = 2.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,7 +37,7 @@ class Path:
         arrived: Whether the construction came to its goal: the flow at its end, the geodesic at its shortest.
         connected: Whether the curve stays on the data. It does not where an inner node is 3σ away, nor where a segment
             leaves the data: where at a quarter, half or three quarters of it they are further away than at its ends,
-            by more than σ and an eighth of its length, or by more than 10σ. A gap narrower than about 4σ is not seen.
+            by more than 1.5σ and an eighth of its length, or by more than 10σ. A gap below 6σ may not be seen.
         strayed: The largest distance of the curve from the data in units of σ, over nodes and points between them,
             as the denoiser measures it; NaN where no field was asked.
         reasons: A sentence on each curve, empty where there is nothing to say.
@@ -185,14 +186,26 @@ def examine(
     probes = torch.lerp(starts, ends, weights)
     points = torch.cat([nodes, probes.reshape(paths, -1, dim)], 1)
     sigma = bandwidth.repeat_interleave(points.shape[1])
-    landed = land(field, walk_back(field, points.flatten(0, 1), sigma), sigma).reshape(points.shape)
-    away = torch.linalg.vector_norm(landed - points, dim=-1) / bandwidth[:, None]
+    away = _distances(field, points.flatten(0, 1), sigma).reshape(paths, -1) / bandwidth[:, None]
     at_nodes, between = away[:, :count], away[:, count:].reshape(paths, count - 1, len(_PROBES)).amax(-1)
     bulge = between - torch.maximum(at_nodes[:, :-1], at_nodes[:, 1:])
     chords = torch.linalg.vector_norm(nodes.diff(dim=1), dim=-1) / bandwidth[:, None]
-    is_jump = bulge > (_LARGEST_SAGITTA * chords).clamp(1.0, _LARGEST_BULGE)
+    is_jump = bulge > (_LARGEST_SAGITTA * chords).clamp(_LEAST_JUMP, _SURE_JUMP)
     is_off = at_nodes[:, 1:-1] > _LARGEST_DISTANCE
     return ~(is_jump.any(-1) | is_off.any(-1)), away.amax(-1)
+
+
+def _distances(
+    field: MetricField, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]
+) -> Float[Tensor, " n"]:
+    """Measure how far points are from the data; far ones, which a learned denoiser underestimates, by walking back."""
+    away = straying(field, points, bandwidth)
+    far = (away > _FAR * bandwidth).nonzero()[:, 0]
+    if len(far) == 0:
+        return away
+    y, s = points[far], bandwidth[far]
+    walked = torch.linalg.vector_norm(land(field, walk_back(field, y, s), s) - y, dim=-1)
+    return away.index_copy(0, far, torch.maximum(walked, away[far]))
 
 
 def _tiny(values: Tensor) -> float:

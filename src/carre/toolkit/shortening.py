@@ -72,7 +72,7 @@ def settle(
     At an edge of the data, or where their density varies, the denoiser also pulls along the data.
     """
     sigma = bandwidth.repeat_interleave(points.shape[1])
-    for _ in range(n_steps):
+    for _ in range(n_steps if points.shape[1] > 0 else 0):
         step = pull(field, points.flatten(0, 1), sigma).reshape(points.shape)
         if bases is not None:
             step = step - torch.einsum("pnda,pna->pnd", bases, torch.einsum("pnda,pnd->pna", bases, step))

@@ -13,7 +13,7 @@ from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.path import Path
 from carre.validation import as_bandwidth, as_points
 
-_TANGENT_ABOVE = 0.5
+_TANGENT_ABOVE = 1 / 3
 # Directions of two tangent spaces that are at right angles have nothing in common.
 _RIGHT_ANGLE = 1e-6
 
@@ -39,7 +39,7 @@ def parallel_transport(
         path: The curves, on the data.
         vectors: One vector at the start of each curve, shape (paths, D); its tangent part is carried.
         bandwidth: σ, one number or one per curve.
-        dim: Dimension of the tangent spaces; None counts the eigenvalues above ½, the median along each curve.
+        dim: Dimension of the tangent spaces; None counts the eigenvalues above ⅓ along each curve.
         progress: Told how far the work is.
 
     Returns:
@@ -82,16 +82,16 @@ def bases_along(
 ) -> Float[Tensor, "p n dim d"]:
     """Compute the tangent basis at every node of curves, of one dimension for each curve.
 
-    Where the dimension is not given, it is the median over the nodes of the number of eigenvalues above ½: at an edge
-    of the data the eigenvalue across it falls to 1 − 2/π < ½, which is no reason for a curve to stop there. Curves of
-    lower dimension than others have columns of zeros.
+    Where the dimension is not given, the eigenvalues above ⅓, averaged along the curve, are counted: at an edge of the
+    data the one across it falls to 1 − 2/π, which is no reason for a curve to stop there. Curves of lower
+    dimension than others have columns of zeros.
     """
     metric = field.metric(nodes.flatten(0, 1), bandwidth.repeat_interleave(nodes.shape[1]))
     if not (dim is None or isinstance(dim, Tensor)):
         return metric.tangent_basis(dim).reshape(*nodes.shape, -1)
     spectrum = metric.spectrum()
     if dim is None:
-        dim = (spectrum.values > _TANGENT_ABOVE).sum(-1).reshape(nodes.shape[:2]).median(1).values
+        dim = (spectrum.values.reshape(*nodes.shape[:2], -1).mean(1) > _TANGENT_ABOVE).sum(-1)
     width = max(1, int(dim.max()))
     is_tangent = torch.arange(width, device=nodes.device) < dim[:, None]
     return spectrum.vectors[..., :width].reshape(*nodes.shape, -1) * is_tangent[:, None, None]

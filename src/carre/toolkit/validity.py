@@ -28,7 +28,7 @@ _FEWEST_NEIGHBORS = 20
 # Up to this many samples a kernel sums over all, beyond over its nearest.
 _SUMMED = 2048
 _LEAST_TRUNCATION = 0.9
-_N_SPACINGS = 1024
+_N_SPACINGS, _N_DISTANCES = 1024, 256
 _RARE, _SPARSE = 0.99, 2.0
 
 _COLUMNS = (
@@ -51,7 +51,7 @@ class Validity:
     Attributes:
         bandwidth: σ.
         distance: How far the point is from the data.
-        reach: How far noise of deviation σ would carry it.
+        reach: How far noise of deviation σ would carry it, or that of the samples if it is more.
         dimension: The number of eigenvalues above ½.
         largest_eigenvalue: The largest eigenvalue of G, near 1 on the data.
         gap: The largest drop between consecutive eigenvalues, clipped to [0, 1].
@@ -152,7 +152,10 @@ def check(
     """
     given = as_points(points, dim=field.dim)
     y, sigma = given.tensor.detach(), as_bandwidth(bandwidth, given.tensor).detach()
-    judge = None if samples is None else _Samples(as_points(samples, dim=field.dim, name="samples").tensor.detach())
+    judge = None
+    if samples is not None:
+        known = as_points(samples, dim=field.dim, name="samples").tensor.detach()
+        judge = _Samples(field, known, float(sigma.median()))
 
     def part(y: Tensor, s: Tensor) -> tuple[Tensor, ...]:
         metric = field.metric(y, s)
@@ -161,6 +164,7 @@ def check(
         clipped = torch.nn.functional.pad(eigenvalues.clamp(0, 1), (0, 1))
         gap = (clipped[:, :-1] - clipped[:, 1:]).amax(-1)
         reach = noise_reach(s, field.dim - dimension)
+        reach = reach if judge is None else reach.clamp_min(judge.usual_distance)
         own = (distance_from_data(field, y, s), reach, dimension, eigenvalues[:, 0], gap)
         return own if judge is None else (*own, *judge.compare(y, s, metric, dimension, reach))
 
@@ -175,7 +179,7 @@ def check(
 class _Samples:
     """What samples say about points."""
 
-    def __init__(self, samples: Float[Tensor, "n dim"]) -> None:
+    def __init__(self, field: MetricField, samples: Float[Tensor, "n dim"], bandwidth: float) -> None:
         self.index = build_index(samples)
         count = None if len(samples) <= _SUMMED else _SUMMED // 2
         # A point may be one of the samples: counting it would shrink G.
@@ -183,6 +187,9 @@ class _Samples:
         some = samples[:: max(1, len(samples) // _N_SPACINGS)]
         spacings = self.index.search(some, 2).squared_distances[:, 1].sqrt()
         self.spacing = _SPARSE * float(spacings.quantile(_RARE))
+        # Samples that are noisier than σ are all far from the data as σ sees them, and right where they are.
+        some = samples[:: max(1, len(samples) // _N_DISTANCES)]
+        self.usual_distance = float(distance_from_data(field, some, bandwidth).quantile(_RARE))
 
     def compare(
         self, y: Tensor, sigma: Tensor, metric: LowRankMetric, dimension: Tensor, reach: Tensor
