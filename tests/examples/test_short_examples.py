@@ -3,7 +3,6 @@
 import importlib
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -39,7 +38,7 @@ def test_a_command_writes_its_picture_and_says_where(load, tmp_path, monkeypatch
     assert f"The picture: {out / name}.png" in capsys.readouterr().out
 
 
-def test_gradients_along_noisy_data_are_four_times_as_near_to_the_truth(load):
+def test_gradients_along_noisy_data_are_several_times_nearer_to_the_truth(load):
     results = load("gradient_on_noisy_data").run()
     free = results["∂f, off the data"]
     assert results["from the function"] < 0.35 * free
@@ -52,8 +51,9 @@ def test_the_path_on_the_roll_is_as_long_as_it_should_be(load):
     assert results["path leaves the sheet by"] < 0.2 * results["line leaves the sheet by"]
 
 
-def test_both_classifiers_see_the_digit_only_on_the_data(load):
-    sure = load("black_box_on_data").run(n_per_class=1, max_steps=300, width=64, n_train=800)["sure"]
-    assert min(sure[where]["black box"] for where in ("on the data", "off the data")) > 0.9
-    assert sure["on the data"]["second classifier"] > sure["off the data"]["second classifier"] + 0.3
-    assert np.isfinite([value for told in sure.values() for value in told.values()]).all()
+def test_images_pushed_along_the_data_stay_nearer_to_real_digits(load):
+    ways = load("black_box_on_data").run(n_per_class=1, max_steps=300, width=64, n_train=800)["ways"]
+    assert min(ways[way]["black box"] for way in ("on the data", "off the data", "off, as far")) > 0.9
+    assert ways["on the data"]["nearest real digit"] < ways["off the data"]["nearest real digit"] - 1
+    assert ways["on the data"]["nearest real digit"] < ways["off, as far"]["nearest real digit"] - 3
+    assert ways["off, as far"]["moved"] == pytest.approx(ways["on the data"]["moved"], rel=0.1)

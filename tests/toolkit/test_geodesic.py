@@ -143,6 +143,13 @@ def test_a_point_is_at_no_distance_from_itself(rng):
         assert float(path.length().max()) < 1e-6
 
 
+def test_distances_do_not_count_the_way_onto_the_data():
+    points = torch.tensor([[1.1, 0.0, 0.0], [0.0, 0.9, 0.0]], dtype=torch.float64)
+    distances = geodesic_distances(RoundSphere(), points, None, 0.1, n_nodes=17)
+    assert float(distances[0, 1]) == pytest.approx(math.pi / 2, rel=1e-4)
+    assert float(geodesic(RoundSphere(), points[:1], points[1:], 0.1).length()) > math.pi / 2 + 0.1
+
+
 def test_an_odd_number_of_nodes_and_two_nodes_are_possible(rng):
     start, end = Sphere(2).sample(4, generator=rng), Sphere(2).sample(4, generator=rng)
     for n_nodes in (2, 3, 12):

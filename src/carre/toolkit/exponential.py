@@ -15,6 +15,7 @@ from carre.toolkit.endpoints import as_endpoints
 from carre.toolkit.geodesic import geodesic
 from carre.toolkit.landing import pull
 from carre.toolkit.path import Path, examine
+from carre.toolkit.shortening import feet
 from carre.toolkit.tangent import as_vectors
 from carre.toolkit.transport import bases_along
 from carre.validation import as_bandwidth, as_points
@@ -92,6 +93,8 @@ def logarithm(
 ) -> Any:
     """Compute the tangent vectors at points whose exponentials are other points: direction and distance of each.
 
+    Points off the data count as their feet: the way onto the data adds nothing.
+
     Args:
         field: The field; its denoiser is needed.
         points: Points on the data, shape (n, D), or one for all.
@@ -113,9 +116,8 @@ def logarithm(
     """
     given = as_points(points, dim=field.dim)
     ends = as_endpoints(field, points, others, bandwidth, names=("points", "others"))
-    path = geodesic(
-        field, ends.start, ends.end, ends.bandwidth, samples=samples, dim=dim, n_nodes=n_nodes, progress=progress
-    )
+    start, end = (feet(field, x, ends.bandwidth, dim) for x in (ends.start, ends.end))
+    path = geodesic(field, start, end, ends.bandwidth, samples=samples, dim=dim, n_nodes=n_nodes, progress=progress)
 
     def part(nodes: Tensor, s: Tensor) -> Tensor:
         basis = bases_along(field, nodes, s, dim)[:, 0]

@@ -15,7 +15,7 @@ from carre.toolkit.endpoints import Endpoints, as_endpoints
 from carre.toolkit.graph import as_graph
 from carre.toolkit.path import Path, examine
 from carre.toolkit.relaxation import relax
-from carre.toolkit.shortening import settle, shorten
+from carre.toolkit.shortening import feet, settle, shorten
 from carre.validation import as_bandwidth, as_points
 
 _METHODS = ("shortening", "energy")
@@ -62,7 +62,8 @@ def geodesic(
         progress: Told how far the work is.
 
     Returns:
-        The curves. ``arrived`` says whether they came to rest, ``connected`` whether they stay on the data.
+        The curves. ``arrived`` says whether they came to rest, ``connected`` whether they stay on the data. Ends that
+        lie off the data are kept, and the first and last segments lead onto them.
 
     Example:
         >>> from carre.fields import ExactField
@@ -114,6 +115,8 @@ def geodesic_distances(
 ) -> Any:
     """Compute the geodesic distances between all pairs of two sets of points, shape (n, m).
 
+    Points off the data count as their feet: the way onto the data adds nothing.
+
     Args:
         field: The field; its denoiser is needed.
         points: Points on the data, shape (n, D).
@@ -140,6 +143,7 @@ def geodesic_distances(
     first = given.tensor.detach()
     second = first if others is None else as_points(others, dim=field.dim, name="others").tensor.detach().to(first)
     sigma = as_bandwidth(bandwidth, first[:1])
+    first, second = (feet(field, x, sigma.expand(len(x)), dim) for x in (first, second))
     graph = None if samples is None else as_graph(field, samples, sigma, first)
     options: dict[str, Any] = {"n_nodes": n_nodes, "dim": dim, "max_sweeps": max_sweeps, "tolerance": tolerance}
     shape = (len(first), len(second))

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from carre.fields import MetricField
+from carre.toolkit.batches import in_parts
 from carre.toolkit.landing import pull
 from carre.toolkit.transport import bases_along, polar_factor
 
@@ -78,6 +79,18 @@ def settle(
             step = step - torch.einsum("pnda,pna->pnd", bases, torch.einsum("pnda,pnd->pna", bases, step))
         points = points + step
     return points
+
+
+def feet(
+    field: MetricField, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"], dim: int | None
+) -> Float[Tensor, "n dim"]:
+    """Land points across their tangent spaces: near an edge of the data they are not pulled away from it."""
+
+    def part(y: Tensor, s: Tensor) -> Tensor:
+        return settle(field, y[:, None], s, bases_along(field, y[:, None], s, dim))[:, 0]
+
+    foot: Tensor = in_parts(part, points, bandwidth, numbers_per_item=64 * field.dim)
+    return foot
 
 
 def _newton_step(
