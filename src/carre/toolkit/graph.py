@@ -39,6 +39,15 @@ class SampleGraph:
         n_neighbors: To how many samples each is joined.
         index: The samples, moved onto the data, ready to be searched.
         weights: The lengths of the edges, a symmetric sparse matrix of SciPy.
+
+    Example:
+        >>> from carre.fields import ExactField
+        >>> from carre.manifolds import Sphere
+        >>> samples = Sphere(1).sample(100, generator=torch.Generator().manual_seed(0))
+        >>> graph = sample_graph(ExactField(Sphere(1)), samples, 0.1)
+        >>> nodes, is_joined = graph.curves(samples[:1], samples[1:2], 20)
+        >>> nodes.shape, is_joined
+        (torch.Size([1, 20, 2]), tensor([True]))
     """
 
     field: MetricField
