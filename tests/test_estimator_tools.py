@@ -81,6 +81,12 @@ def test_paths_start_and_end_where_they_should(geometry, points):
     distances = geometry.geodesic_distances(points[:2], points[3:5])
     assert distances.shape == (2, 2)
     assert distances[0, 0] == pytest.approx(float(path.length()[0]), rel=0.02)
+    among = geometry.geodesic_distances(points[:3])
+    np.testing.assert_allclose(among, among.T)
+    assert (np.diag(among) == 0).all()
+    assert among[0, 1] == pytest.approx(float(geometry.geodesic_distances(points[:1], points[1:2])[0, 0]), rel=1e-3)
+    assert "_graph" in vars(geometry)
+    assert "_graph" not in vars(pickle.loads(pickle.dumps(geometry)))
     carried = geometry.parallel_transport(path, geometry.logarithm(points[:3], points[3:], dim=2), dim=2)
     assert carried.shape[0] == 3
     flow = geometry.interpolate(points[0], points[3])
@@ -90,7 +96,7 @@ def test_paths_start_and_end_where_they_should(geometry, points):
 
 
 def test_optimization_returns_arrays_and_stays_on_the_data(geometry, sphere, points):
-    minimum = geometry.minimize(lambda y: y[:, 0], points, max_steps=30)
+    minimum = geometry.minimize(lambda y: y[:, 0], points, max_steps=30, dim=2)
     assert isinstance(minimum.points, np.ndarray)
     assert (minimum.values < points[:, 0]).all()
     assert sphere.distance(torch.from_numpy(minimum.points)).max() < 0.2

@@ -3,6 +3,7 @@
 import math
 import pickle
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -14,6 +15,12 @@ from carre.matching import conditional_carre_du_champ, perturb, perturb_among
 from carre.toolkit.calculus import carre_du_champ
 
 TINY = {"max_steps": 3, "width": 8, "device": "cpu"}
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Leave argument types unchecked, as outside of the tests."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def first(y):
@@ -166,7 +173,7 @@ def test_the_seed_decides_and_the_callers_generator_is_left_alone(rng):
         (lambda y: y[:, 0] / 0, {}, "left and right must be finite at the samples; got NaN or infinity"),
         (lambda y: (1.001 - y[:, 0]).log(), {}, "left and right must be finite also near the samples.*Lower bandwidth"),
         (first, {"width": 0}, "width must be a positive integer; got 0"),
-        (first, {"max_steps": 0}, "max_steps must be at least 1; got 0"),
+        (first, {"max_steps": 0}, "max_steps must be a positive integer; got 0"),
         (first, {"bandwidth_range": (1.0, 0.1)}, "bandwidth range must satisfy 0 < low < high"),
         (first, {"right": lambda y: 3.0}, "right must return a torch tensor; got float"),
     ],
@@ -175,3 +182,32 @@ def test_the_seed_decides_and_the_callers_generator_is_left_alone(rng):
 def test_bad_arguments_are_named(rng, left, changes, message):
     with pytest.raises(ValueError, match=message):
         learn_carre_du_champ(Sphere(1).sample(200, generator=rng), left, **(TINY | changes))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bandwidth_range": 0.5}, r"bandwidth_range must be a pair \(low, high\); got 0.5"),
+        ({"bandwidth_range": (0.5,)}, r"bandwidth_range must be a pair \(low, high\)"),
+        ({"bandwidth_range": ("a", "b")}, r"bandwidth_range must be a pair \(low, high\)"),
+        ({"bandwidth_range": (0.5, 0.25)}, "low < high; got low=0.5, high=0.25"),
+        ({"width": 8.5}, "width must be a positive integer; got 8.5"),
+        ({"max_steps": 2.5}, "max_steps must be a positive integer; got 2.5"),
+    ],
+)
+def test_settings_are_checked_in_the_units_of_the_data(unchecked, settings, message):
+    with pytest.raises(ValueError, match=message):
+        learn_carre_du_champ(100 * even_circle(50), first, **{**TINY, **settings})
+
+
+def test_what_is_no_function_is_refused(unchecked):
+    with pytest.raises(ValueError, match="left must be callable, a function of points; got str"):
+        learn_carre_du_champ(even_circle(50), "f", **TINY)
+
+
+def test_answers_do_not_depend_on_how_points_are_cut_into_parts(monkeypatch):
+    circle = even_circle(50)
+    learned = learn_carre_du_champ(circle, both, **TINY)
+    whole = learned(circle, 0.2)
+    monkeypatch.setattr("carre.toolkit.batches.working_memory", lambda device: 1)
+    torch.testing.assert_close(learned(circle, 0.2), whole)

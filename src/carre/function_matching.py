@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -15,7 +17,9 @@ from carre.fitting import choose_device
 from carre.geometry import AffineFrame
 from carre.matching import LogUniform, perturb
 from carre.networks import FactorNetwork, FilmMLP, MeanNetwork, MetricModel
+from carre.toolkit.batches import in_parts
 from carre.toolkit.calculus import paired_rows
+from carre.toolkit.derivatives import check_callable
 from carre.toolkit.maps import Map, checked_values
 from carre.training import History, Objective, Progress, TrainingConfig, train
 from carre.training.defaults import DataScale
@@ -57,10 +61,15 @@ class LearnedCarreDuChamp:
         given = as_points(points, dim=len(self._frame.center))
         sigma = as_bandwidth(bandwidth, given.tensor)
         frame = self._frame.to(given.tensor.device, given.tensor.dtype)
-        rows = self._rows.metric(frame.encode(given.tensor), sigma / frame.scale).factor
-        rows = rows * (self._units.to(rows) / frame.scale)
-        left, right = (rows[..., columns] for columns in self._columns)
-        return given.restore(paired_rows(left, right))
+
+        def part(y: Tensor, s: Tensor) -> Tensor:
+            rows = self._rows.metric(frame.encode(y), s / frame.scale).factor
+            rows = rows * (self._units.to(rows) / frame.scale)
+            left, right = (rows[..., columns] for columns in self._columns)
+            return paired_rows(left, right)
+
+        numbers = 64 * (len(frame.center) + len(self._units)) + len(self._units) ** 2
+        return given.restore(in_parts(part, given.tensor, sigma, numbers_per_item=numbers))
 
 
 def learn_carre_du_champ(
@@ -105,8 +114,14 @@ def learn_carre_du_champ(
         >>> learned(circle[:3], 0.2).shape
         torch.Size([3])
     """
-    if not width >= 1:
-        raise ValueError(f"width must be a positive integer; got {width}")
+    for name, count in (("width", width), ("max_steps", max_steps)):
+        if not (isinstance(count, (int, np.integer)) and not isinstance(count, bool) and count >= 1):
+            raise ValueError(f"{name} must be a positive integer; got {count!r}")
+    check_callable(left, "left")
+    if right is not None:
+        check_callable(right, "right")
+    if bandwidth_range is not None:
+        bandwidth_range = _checked_range(bandwidth_range)
     points = as_points(samples, name="samples").tensor.detach()
     order = torch.randperm(len(points), generator=torch.Generator().manual_seed(seed)).to(points.device)
     points = points[order].to(choose_device(device, points))
@@ -144,6 +159,15 @@ def learn_carre_du_champ(
     # Only the factor is kept: the mean has served its purpose, and holds the user's functions.
     rows = NeuralField(MetricModel(None, model.factor).cpu(), AffineFrame(torch.zeros(frame.dim), 1.0))
     return LearnedCarreDuChamp(rows, frame.to("cpu"), functions.units.cpu(), columns, (low, high), history)
+
+
+def _checked_range(bandwidth_range: Any) -> tuple[float, float]:
+    """Check a pair of scales, in the units of the data."""
+    edges = np.asarray(bandwidth_range).ravel().tolist()
+    if len(edges) != 2 or not all(isinstance(edge, Real) for edge in edges):
+        raise ValueError(f"bandwidth_range must be a pair (low, high); got {bandwidth_range!r}")
+    checked = LogUniform(*map(float, edges))
+    return checked.low, checked.high
 
 
 @dataclass(frozen=True, eq=False)

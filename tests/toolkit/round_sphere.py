@@ -11,13 +11,16 @@ class RoundSphere:
 
     dim = 3
 
+    def __init__(self, ridge=0.0):
+        self.ridge = ridge
+
     def metric(self, points, bandwidth):
         noise = as_bandwidth(bandwidth, points).square()[:, None]
         norm, mean = self._mean(points, noise)
         radial = ((noise / norm).square() - (norm / noise).sinh().square().reciprocal()) / noise
         outer = points[:, :, None] * points[:, None, :] / norm[:, None].square()
         across = (mean / norm).sqrt()[:, None] * (torch.eye(3).to(points) - outer)
-        return LowRankMetric(across + radial.sqrt()[:, None] * outer)
+        return LowRankMetric(across + radial.sqrt()[:, None] * outer, self.ridge)
 
     def denoise(self, points, bandwidth):
         norm, mean = self._mean(points, as_bandwidth(bandwidth, points).square()[:, None])

@@ -170,3 +170,13 @@ def test_energies_minimized_in_the_metric_tensor_stay_near_the_data():
 def test_what_cannot_be_done_gets_a_sentence(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [(["a"] * N, "f must be real numbers"), ([np.nan] * N, "f must be finite"), ([1.0], "f must have one row per")],
+    ids=["words", "NaN", "too few"],
+)
+def test_values_must_be_numbers(circle, values, message):
+    with pytest.raises(ValueError, match=message):
+        circle[2](np.array(values), circle[1])

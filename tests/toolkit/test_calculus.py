@@ -2,6 +2,7 @@
 
 import math
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -29,6 +30,12 @@ class Constant:
 
     def denoise(self, points, bandwidth):
         return points
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Leave argument types unchecked, as outside of the tests."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def polynomials(y):
@@ -196,3 +203,19 @@ def test_bad_arguments_are_named():
         gradient(field, HARMONICS[1], points, 0.1, dim=4)
     with pytest.raises(ValueError, match="points must be finite"):
         gradient(field, HARMONICS[1], math.nan * points, 0.1)
+
+
+def test_a_wide_map_without_finite_derivatives_is_refused():
+    """More outputs than the metric has rows: its Jacobian is multiplied forward."""
+    field = Constant(LowRankMetric(torch.eye(3, dtype=torch.float64)[None, :1]))
+    origin = torch.zeros(1, 3, dtype=torch.float64)
+    with pytest.raises(ValueError, match="left must have finite derivatives at the points"):
+        carre_du_champ(field, lambda y: y.sqrt(), None, origin, 0.1)
+
+
+def test_what_is_no_function_is_refused(unchecked):
+    field = ExactField(Sphere(1))
+    with pytest.raises(ValueError, match="function must be callable, a function of points; got str"):
+        gradient(field, "f", [[1.0, 0.0]], 0.1)
+    with pytest.raises(ValueError, match="right must be callable, a function of points; got float"):
+        carre_du_champ(field, HARMONICS[1], 0.5, [[1.0, 0.0]], 0.1)

@@ -1,5 +1,6 @@
 """Minimizing along the data, against minima that are known (THEORY §4.6)."""
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -32,6 +33,12 @@ class RoundField:
 @pytest.fixture
 def sphere(rng):
     return Sphere(5).embed(20, generator=rng)
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Leave argument types unchecked, as outside of the tests."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture
@@ -161,8 +168,9 @@ def test_a_descent_ends_in_the_corner_of_a_patch(rng, dim):
     weights = square.basis @ torch.tensor([1.0, 0.5], dtype=torch.float64)
     starts = square.sample(2, generator=rng)
     found = minimize(ExactField(square), lambda x: x @ weights, starts, 0.1, dim=dim, tolerance=0.01)
-    assert (found.points @ square.basis).abs().max() < 0.1
-    assert dim == 2 or found.converged.all()
+    # At the corner the eigenvalues are 0.36; they fall to ⅓ at 0.14σ outside.
+    assert (found.points @ square.basis).abs().max() < 0.02
+    assert not {"left the data", "step limit"} & set(found.reasons)
 
 
 def test_every_descent_says_why_it_stopped(rng):
@@ -219,7 +227,7 @@ def test_functions_without_a_derivative_get_the_remedy(function, sentence):
         ({"gradient": "forward"}, "gradient must be None"),
         ({"landing": 1.5}, "landing must lie between 0 and 1; got 1.5"),
         ({"ridge": -0.1}, "ridge must lie between 0 and 1"),
-        ({"max_steps": 0}, "number of steps must be at least 1"),
+        ({"max_steps": 0}, "max_steps must be a positive integer; got 0"),
         ({"tolerance": 0.0}, "tolerance must be positive"),
         ({"step": -1.0}, "step must be positive.*Negate the function"),
         ({"spacing": 0.0}, "spacing must be positive"),
@@ -268,3 +276,25 @@ def test_gentle_landing_leaves_the_offset_of_the_theory():
         RoundField(2), lambda x: x[:, 1], start, 0.05, step=step, n_steps=40, ridge=ridge, landing=landing
     )
     assert -float(flow[0, -1, 1]) - 1 == pytest.approx((1 - landing) / landing * step * ridge, rel=1e-3)
+
+
+@pytest.mark.parametrize("count", [2.5, 0, True, "3"])
+def test_numbers_of_steps_are_positive_integers(unchecked, count):
+    start = torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64)
+    with pytest.raises(ValueError, match="max_steps must be a positive integer; got"):
+        minimize(RoundField(), lambda x: x[:, 0], start, SIGMA, max_steps=count)
+    with pytest.raises(ValueError, match="n_steps must be a positive integer; got"):
+        gradient_flow(RoundField(), lambda x: x[:, 0], start, SIGMA, step=0.1, n_steps=count)
+
+
+@pytest.mark.parametrize("answer", [None, ["high"]], ids=["nothing", "words"])
+def test_a_black_box_must_return_numbers(answer):
+    with pytest.raises(ValueError, match="function must return real numbers; got"):
+        minimize(RoundField(), lambda x: answer, [[1.0, 0.0, 0.0]], SIGMA, gradient="differences")
+
+
+def test_a_flow_says_when_the_function_ends():
+    """√x has no slope below 0: the flow from 0.2 down in steps of about 0.1 leaves its domain after two or three."""
+    start = torch.tensor([[0.2, 0.96**0.5, 0.0]], dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"function must have finite derivatives along the flow; .* after step [1-3]"):
+        gradient_flow(RoundField(), lambda x: x[:, 0].sqrt(), start, SIGMA, step=0.1, n_steps=20)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from carre.fields import ExactField, KernelField
+from carre.fields import ExactField, KernelField, NoDenoiserError
 from carre.geometry import LowRankMetric
 from carre.manifolds import Box, CliffordTorus, FiniteSet, Sphere, Union
 from carre.toolkit import (
@@ -118,11 +118,32 @@ def test_one_percent_of_outliers_does_not_move_the_estimate(rng):
 def test_a_field_without_a_denoiser_still_counts(rng):
     class Uncentered(ExactField):
         def denoise(self, points, bandwidth):
-            raise ValueError("no denoiser")
+            raise NoDenoiserError("no denoiser")
 
     sphere = Sphere(2)
     points = sphere.sample(5, generator=rng)
     assert (local_dimension(Uncentered(sphere), points, 0.1) == 2).all()
+
+
+def test_errors_of_a_denoiser_are_not_taken_for_its_absence(rng):
+    class Broken(ExactField):
+        def denoise(self, points, bandwidth):
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        local_dimension(Broken(Sphere(2)), Sphere(2).sample(2, generator=rng), 0.1)
+
+
+def test_every_point_may_have_its_own_scale(rng):
+    noisy = Sphere(2).embed(6, generator=rng).noisy(0.1)
+    points = noisy.sample(40, generator=rng)
+    scales = torch.full((40,), 0.03, dtype=torch.float64)
+    scales[20:] = 0.4
+    estimate = estimate_dimension(ExactField(noisy), points, scales)
+    assert (estimate.local[:20] == 6).all()
+    assert (estimate.local[20:] == 2).mean() > 0.9
+    with pytest.raises(ValueError, match="bandwidth must"):
+        estimate_dimension(ExactField(noisy), points, scales[:7])
 
 
 def test_arrays_come_back_as_arrays(rng):

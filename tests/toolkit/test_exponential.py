@@ -107,6 +107,12 @@ def test_the_logarithm_between_components_is_not_a_number():
     assert np.isnan(logarithm(field, [[0.5]], [[6.5]], 0.1, n_nodes=9)).all()
 
 
+def test_logarithms_of_curves_that_are_still_shortening_are_warned_of(rng):
+    points, samples = torch.eye(3, dtype=torch.float64), Sphere(2).sample(60, generator=rng)
+    with pytest.warns(UserWarning, match="3 of 3 pairs were still shortening after max_sweeps=1"):
+        logarithm(RoundSphere(), points, points.roll(1, 0), 0.1, samples=samples, n_nodes=9, max_sweeps=1)
+
+
 def test_kernels_in_single_precision_invert_within_three_percent(rng):
     samples = Sphere(1).sample(400, generator=rng, dtype=torch.float32)
     field = KernelField(samples)

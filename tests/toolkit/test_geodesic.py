@@ -1,6 +1,7 @@
 """Geodesics have the lengths that closed forms say, and stay on the data."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -108,6 +109,34 @@ def test_the_metric_energy_agrees_with_shortening_up_to_its_sag(ridge):
     assert sag == pytest.approx(3 / 16 * ridge * angle**2, rel=0.2, abs=sigma**2)
     assert energy.arrived.all()
     assert float(energy.length()) == pytest.approx(float(exact.length()), rel=2 * sag)
+
+
+def test_the_ridge_of_the_field_counts_in_the_energy():
+    """The metric G + 0.02I with a ridge of 0.01 is the metric G with a ridge of 0.03."""
+    ends = [[1.0, 0.0, 0.0]], [[math.cos(1.5), math.sin(1.5), 0.0]]
+    options = {"n_nodes": 9, "dim": 2, "method": "energy"}
+    own = geodesic(RoundSphere(ridge=0.02), *ends, 0.05, ridge=0.01, **options)
+    given = geodesic(RoundSphere(), *ends, 0.05, ridge=0.03, **options)
+    torch.testing.assert_close(own.nodes, given.nodes, rtol=0, atol=1e-9)
+
+
+def test_distances_of_curves_that_are_still_shortening_are_warned_of_once(rng):
+    """From ways over samples: the straight lines between points of a sphere land on great circles at once."""
+    points = torch.eye(3, dtype=torch.float64)
+    options = {"samples": Sphere(2).sample(60, generator=rng), "n_nodes": 9}
+    with pytest.warns(UserWarning, match="3 of 3 pairs were still shortening after max_sweeps=1") as caught:
+        geodesic_distances(RoundSphere(), points, None, 0.1, max_sweeps=1, **options)
+    assert len(caught) == 1
+    assert "Increase max_sweeps" in str(caught[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        geodesic_distances(RoundSphere(), points, None, 0.1, **options)
+
+
+def test_too_few_nodes_are_named_as_a_cause():
+    path = geodesic(RoundSphere(), [[1.0, 0.0, 0.0]], [[0.0, 1.0, 0.0]], 0.02, n_nodes=2)
+    assert not path.connected.any()
+    assert "n_nodes=2 are too few" in path.reasons[0]
 
 
 @pytest.mark.parametrize("with_samples", [pytest.param(False, marks=pytest.mark.slow), True])

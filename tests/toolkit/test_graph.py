@@ -7,8 +7,10 @@ import torch
 
 from carre.fields import ExactField
 from carre.manifolds import Box, Sphere, SwissRoll
+from carre.toolkit import batches
 from carre.toolkit.graph import sample_graph
 from carre.toolkit.path import Path
+from tests.toolkit.round_sphere import RoundSphere
 
 
 def test_a_way_over_samples_is_hardly_longer_than_the_geodesic(rng):
@@ -59,6 +61,31 @@ def test_near_points_are_joined_directly(rng):
     start, end = torch.tensor([[[1.0, 0.0, 0.0]], [[math.cos(0.1), math.sin(0.1), 0.0]]]).double()
     nodes, _ = graph.curves(start, end, 5)
     torch.testing.assert_close(Path.through(nodes).length(), (end - start).norm(dim=-1))
+
+
+def test_many_pairs_take_no_more_memory_than_few(rng, monkeypatch):
+    """With room for two points and their neighbors, a field is not asked about more than these, to the same curves."""
+    asked = []
+
+    class Counted(RoundSphere):
+        def metric(self, points, bandwidth):
+            asked.append(len(points))
+            return super().metric(points, bandwidth)
+
+        def denoise(self, points, bandwidth):
+            asked.append(len(points))
+            return super().denoise(points, bandwidth)
+
+    graph = sample_graph(Counted(), Sphere(2).sample(60, generator=rng), 0.1, n_neighbors=4)
+    start, end = Sphere(2).sample(30, generator=rng), Sphere(2).sample(30, generator=rng)
+    whole, joined = graph.curves(start, end, 9)
+    asked.clear()
+    monkeypatch.setattr(batches, "working_memory", lambda device: 2 * 8 * 64 * (1 + graph.n_neighbors) * 3)
+    nodes, still_joined = graph.curves(start, end, 9)
+    # Landing takes a quarter of the memory of an edge, at one end of it.
+    assert max(asked) <= 2 * 4 * (1 + graph.n_neighbors)
+    assert torch.equal(joined, still_joined)
+    torch.testing.assert_close(nodes, whole)
 
 
 def test_bad_input_is_named(rng):

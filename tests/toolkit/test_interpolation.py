@@ -17,6 +17,28 @@ def test_lerp_is_straight_and_shares_a_single_start():
     np.testing.assert_allclose(path.numpy()[:, 2], [[0.5, 0.0], [0.0, 1.0]])
 
 
+def test_lerp_knows_whether_it_leaves_the_data_only_where_a_field_is_given():
+    """The chord of a right angle is 1 − 1/√2 below the sphere in its middle: 2.93σ at σ = 0.1, 5.86σ at half of it."""
+    start, end = [[1.0, 0.0, 0.0]], [[0.0, 1.0, 0.0], [math.cos(0.2), math.sin(0.2), 0.0]]
+    blind = lerp(start, end)
+    assert blind.strayed.isnan().all()
+    assert blind.reasons == ("not examined: give a field and a bandwidth",) * 2
+    seeing = lerp(start, end, field=RoundSphere(), bandwidth=0.05)
+    assert torch.equal(seeing.nodes, blind.nodes)
+    assert seeing.connected.tolist() == [False, True]
+    assert float(seeing.strayed[0]) == pytest.approx((1 - 0.5**0.5) / 0.05, rel=0.01)
+    assert "leaves the data, by up to 5.9σ" in seeing.reasons[0]
+    assert seeing.reasons[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "missing"), [({"bandwidth": 0.1}, "field"), ({"field": RoundSphere()}, "bandwidth")]
+)
+def test_lerp_needs_a_field_and_its_bandwidth_together(options, missing):
+    with pytest.raises(ValueError, match=f"{missing} must be given together"):
+        lerp([[0.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]], **options)
+
+
 def test_the_flow_on_a_sphere_arrives_along_the_great_circle(rng):
     """It stays in the plane of its ends, and off the sphere by ½(1/α − 1)η²|v|² at most, |v| ≤ 1 [THEORY §4.6]."""
     sphere = Sphere(2)

@@ -8,7 +8,7 @@ import torch
 
 from carre.fields import ExactField
 from carre.manifolds import Embedded, Sphere, Union
-from carre.toolkit.path import Path, examine
+from carre.toolkit.path import Path, checked_integer, examine
 
 
 def arc(n_nodes: int, angle: float = 2.0) -> torch.Tensor:
@@ -23,6 +23,23 @@ def test_the_polygon_is_a_second_order_and_the_arc_a_fourth_order_length():
         angle = 2.0 / n_segments
         assert float(path.length()) == pytest.approx(2.0 * (1 - angle**2 / 24), rel=angle**4 / 100)
         assert float(path.arc_length()) == pytest.approx(2.0, rel=angle**4 / 500)
+
+
+def test_repeated_nodes_do_not_change_the_arc_length():
+    assert float(Path.through([[0.0], [1.0], [1.0], [2.0]]).arc_length()) == 2.0
+    nodes = arc(9)
+    repeated = [0, 0, 0, 1, 2, 3, 3, 4, 5, 6, 6, 6, 7, 8, 8]
+    torch.testing.assert_close(Path.through(nodes[repeated]).arc_length(), Path.through(nodes).arc_length())
+    # Two nodes that differ by rounding only have no direction either.
+    assert float(Path.through([[0.0, 0.0], [1.0, 0.0], [1.0, 1e-16], [2.0, 0.0]]).arc_length()) == 2.0
+    assert float(Path.through([[0.0], [0.0], [1.0]]).arc_length()) == 1.0
+
+
+def test_curves_that_no_field_was_asked_about_say_so():
+    path = Path.through([[0.0], [1.0]])
+    assert path.strayed.isnan().all()
+    assert path.reasons == ("not examined: no field was asked",)
+    assert "connected=unknown" in repr(path)
 
 
 def test_energy_is_half_the_squared_length_exactly_where_nodes_are_evenly_spaced():
@@ -100,6 +117,8 @@ def test_a_jump_is_seen_also_where_its_middle_is_as_far_from_both_sides():
         (lambda: Path.through([[0.0], [1.0]])(math.nan), "times must lie between 0"),
         (lambda: Path.through([[0.0], [1.0]])(torch.zeros(3, 2)), "times must have shape"),
         (lambda: Path.through([[0.0], [1.0]]).resample(1), "n_nodes must be at least 2"),
+        (lambda: checked_integer(5.5, name="n_nodes", least=2), r"n_nodes must be an integer; got 5\.5"),
+        (lambda: checked_integer(0, name="max_sweeps", least=1), "max_sweeps must be at least 1; got 0"),
         (lambda: Path.through([[0.0], [1.0]]).distance_to([[0.0, 1.0]]), "samples must have 1 columns"),
     ],
 )

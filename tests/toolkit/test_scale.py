@@ -75,6 +75,18 @@ def test_points_stay_at_the_common_scale_without_a_reason_to_leave(rng):
     assert (scales.bandwidth == grid[profile.chosen]).all()
 
 
+@pytest.mark.parametrize("grid", [[0.2, 0.1], [-0.1, 0.1], [], [[0.1, 0.2]], [0.1, float("nan")]])
+def test_bad_grids_are_refused(rng, grid):
+    with pytest.raises(ValueError, match="grid must be positive and ascending"):
+        choose_bandwidth(ExactField(Sphere(2)), Sphere(2).sample(20, generator=rng), grid)
+
+
+def test_samples_may_be_arrays_and_grids_lists(rng):
+    samples = Sphere(2).sample(50, generator=rng)
+    profile = choose_bandwidth(ExactField(Sphere(2)), samples.numpy(), [0.1, 0.2], generator=rng)
+    assert profile.bandwidth.tolist() == [0.1, 0.2]
+
+
 def test_bad_points_are_refused(rng):
     sphere = Sphere(2)
     profile = choose_bandwidth(ExactField(sphere), sphere.sample(20, generator=rng), GRID[:3], generator=rng)

@@ -6,8 +6,8 @@ import torch
 
 from carre.fields import ExactField, KernelField
 from carre.geometry import LowRankMetric, projector_distance
-from carre.manifolds import Sphere, TorusOfRevolution, Union
-from carre.toolkit.tangent import project, tangent_angles, tangent_basis, tangent_frame
+from carre.manifolds import Box, Sphere, TorusOfRevolution, Union
+from carre.toolkit.tangent import _checked_dim, project, tangent_angles, tangent_basis, tangent_frame
 
 
 def circle_and_ball(rng):
@@ -67,6 +67,19 @@ def test_a_frame_splits_the_whole_spectrum(rng):
     assert (frame.basis.mT @ frame.normals).abs().max() < 1e-12
 
 
+def test_edges_and_corners_keep_their_directions():
+    square = ExactField(Box([-1.0, -1.0], [1.0, 1.0]))
+    points = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    torch.testing.assert_close(project(square, points, torch.ones_like(points), 0.1), torch.ones_like(points))
+
+
+@pytest.mark.parametrize("dim", [2.0, [1, 2], "two"])
+def test_a_dimension_is_one_integer(dim):
+    with pytest.raises(ValueError, match="dim must be one integer"):
+        _checked_dim(dim, 3, LowRankMetric(torch.eye(3)[None]))
+
+
+@pytest.mark.filterwarnings("ignore:1 of 1 points have no tangent direction")
 def test_without_directions_above_one_half_everything_projects_to_zero():
     pole = torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64)
     assert not project(ExactField(Sphere(2)), pole, torch.ones_like(pole), 2.0).any()

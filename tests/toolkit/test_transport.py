@@ -10,7 +10,7 @@ from carre.fields import ExactField
 from carre.manifolds import CliffordTorus, Sphere
 from carre.toolkit.geodesic import geodesic
 from carre.toolkit.path import Path
-from carre.toolkit.transport import parallel_transport, polar_factor
+from carre.toolkit.transport import _check_path, parallel_transport, polar_factor
 from tests.toolkit.round_sphere import RoundSphere
 
 
@@ -82,3 +82,9 @@ def test_bad_input_is_named(vectors, message):
 def test_a_path_in_another_space_is_named():
     with pytest.raises(ValueError, match="path must run in the field's space, dimension 3; got 2"):
         parallel_transport(RoundSphere(), Path.through([[0.0, 1.0], [1.0, 0.0]]), [[0.0, 1.0, 0.0]], 0.1)
+
+
+def test_what_is_not_a_path_is_named():
+    """Asked of the check itself, since the type checker of the tests would be first."""
+    with pytest.raises(ValueError, match=r"path must be a Path; got Tensor. Path.through\(nodes\) makes one"):
+        _check_path(torch.zeros(4, 3), 3)

@@ -6,6 +6,7 @@ import torch
 
 import carre
 from carre.fields import ExactField, KernelField
+from carre.geometry import LowRankMetric
 from carre.manifolds import Box, Embedded, Noisy, Sphere, Union
 from carre.toolkit.validity import check
 
@@ -162,3 +163,61 @@ def test_the_summary_counts_what_is_wrong(rng, sphere):
     ]
     assert [bool(reason) for reason in found.reasons] == [False] * 3 + [True] * 2
     assert repr(found) == "Validity(3 of 5 points valid)"
+
+
+def test_a_point_is_judged_alone(rng):
+    """The nearest 1024 of 6000 samples on a circle reach to 2.7σ: enough in one dimension, in four it is not."""
+    circle, sphere = Sphere(1).embed(6, generator=rng), Sphere(4).embed(6, generator=rng, shift=5.0)
+    union = Union([circle, sphere])
+    samples = torch.cat([circle.sample(6000, generator=rng), sphere.sample(1000, generator=rng)])
+    points = torch.cat([circle.sample(2, generator=rng), sphere.sample(8, generator=rng)])
+    together = check(ExactField(union), points, 0.2, samples=samples)
+    alone = check(ExactField(union), points[:2], 0.2, samples=samples)
+    assert torch.isfinite(alone.disagreement).all()
+    torch.testing.assert_close(together.disagreement[:2], alone.disagreement)
+
+
+def test_samples_may_have_another_dtype(rng, sphere):
+    samples = sphere.sample(300, generator=rng)
+    field, points = ExactField(sphere), sphere.sample(3, generator=rng)
+    single = check(field, points, 0.1, samples=samples.float())
+    assert single.nearest.dtype == torch.float64
+    torch.testing.assert_close(single.nearest, check(field, points, 0.1, samples=samples).nearest, atol=1e-5, rtol=0)
+
+
+def test_the_kernel_counts_in_the_memory_of_a_part(rng, monkeypatch):
+    """Memory for the kernel's factor at 64 points, of 100×100 numbers each: no more are taken at a time."""
+    sphere = Sphere(1).embed(100, generator=rng)
+    samples, sizes = sphere.sample(150, generator=rng), []
+    metric = KernelField.metric
+    monkeypatch.setattr("carre.toolkit.batches.working_memory", lambda device: 64 * 8 * 100 * 100)
+    monkeypatch.setattr(KernelField, "metric", lambda self, y, s: sizes.append(len(y)) or metric(self, y, s))
+    check(ExactField(sphere), sphere.sample(100, generator=rng), 0.2, samples=samples)
+    assert sum(sizes) == 100
+    assert max(sizes) <= 64
+
+
+@pytest.mark.parametrize("with_samples", [False, True], ids=["without samples", "with samples"])
+def test_points_beyond_all_numbers_are_far(rng, with_samples):
+    """The square of 1e160 overflows."""
+    samples = Sphere(2).sample(300, generator=rng) if with_samples else None
+    found = check(ExactField(Sphere(2)), [[0.0, 0.0, 1e160], [0.0, 0.0, 1.0]], 0.2, samples=samples)
+    assert found.near_data.tolist() == [False, True]
+    assert found.valid.tolist() == [False, True]
+    assert found.reasons[0].startswith("the field's answer is NaN or infinite")
+
+
+@pytest.mark.parametrize("broken", ["metric", "denoise"])
+def test_a_field_that_answers_nan_is_told_of(rng, broken):
+    class Broken(ExactField):
+        def metric(self, points, bandwidth):
+            metric = super().metric(points, bandwidth)
+            return LowRankMetric(metric.factor * torch.nan) if broken == "metric" else metric
+
+        def denoise(self, points, bandwidth):
+            return super().denoise(points, bandwidth) * (torch.nan if broken == "denoise" else 1.0)
+
+    for samples in (None, Sphere(2).sample(300, generator=rng)):
+        found = check(Broken(Sphere(2)), [[0.0, 0.0, 1.0]], 0.2, samples=samples)
+        assert not found.valid.any()
+        assert found.reasons[0] == "the field's answer is NaN or infinite: it knows no data near"

@@ -173,6 +173,7 @@ class MetricMatching(ToolMethods, BaseEstimator):  # type: ignore[misc]
         self.rank_ = self.field_.metric(points.tensor[:1].detach(), self.bandwidth_).rank
         chosen = np.random.default_rng(seed).permutation(len(points.tensor))[:_MOST_LANDMARKS]
         self.landmarks_ = points.tensor.detach()[torch.from_numpy(chosen)].cpu()
+        self.__dict__.pop("_graph", None)
         self._warn(len(points.tensor))
         return self
 

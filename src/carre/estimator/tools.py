@@ -14,7 +14,16 @@ from tqdm import tqdm
 
 from carre import toolkit
 from carre.estimator.queries import QueryMethods
-from carre.toolkit import DimensionEstimate, LocalScales, Minimum, Path, RankAdvice, ScaleProfile, Validity
+from carre.toolkit import (
+    DimensionEstimate,
+    LocalScales,
+    Minimum,
+    Path,
+    RankAdvice,
+    SampleGraph,
+    ScaleProfile,
+    Validity,
+)
 from carre.toolkit.batches import Progress
 from carre.training import History, linear_phase
 from carre.validation import Points
@@ -25,7 +34,8 @@ _BAR_AFTER_SECONDS = 2.0
 class ToolMethods(QueryMethods):
     """The tools of `MetricMatching`: functions of `carre.toolkit` at the fitted field and its default scale.
 
-    Everywhere, ``bandwidth=None`` takes ``bandwidth_``, and ``dim=None`` the local dimension of each point.
+    Everywhere, ``bandwidth=None`` takes ``bandwidth_``, and ``dim=None`` the eigenvalues above ⅓ at each point, which
+    also counts the direction across an edge. Answers carry no autograd graph; the functions of the toolkit do.
     """
 
     scale_profile_: ScaleProfile | None
@@ -148,12 +158,16 @@ class ToolMethods(QueryMethods):
 
     def geodesic(self, start: Any, end: Any, bandwidth: Any = None, **options: Any) -> Path:
         """Find the shortest path along the data, by way of the landmarks (`carre.toolkit.geodesic`)."""
-        return self._between(toolkit.geodesic, start, end, bandwidth, **self._by_landmarks(options))
+        return self._between(toolkit.geodesic, start, end, bandwidth, **self._by_graph(bandwidth, options))
 
     def geodesic_distances(self, X: Any, others: Any = None, bandwidth: Any = None, **options: Any) -> Any:
         """Return the lengths of geodesics from every point to every other one, shape (n, m)."""
-        partner = X if others is None else others
-        return self._at(toolkit.geodesic_distances, X, bandwidth, partner=partner, **self._by_landmarks(options))
+
+        def geodesic_distances(field: Any, points: Tensor, *rest: Any, **more: Any) -> Any:
+            # Without others each pair is asked for once.
+            return toolkit.geodesic_distances(field, points, *(rest if len(rest) == 2 else (None, *rest)), **more)
+
+        return self._at(geodesic_distances, X, bandwidth, partner=others, **self._by_graph(bandwidth, options))
 
     def exponential(self, X: Any, velocities: Any, bandwidth: Any = None, **options: Any) -> Path:
         """Leave each point along the data with a velocity, for unit time (`carre.toolkit.exponential`)."""
@@ -162,7 +176,7 @@ class ToolMethods(QueryMethods):
 
     def logarithm(self, X: Any, others: Any, bandwidth: Any = None, **options: Any) -> Any:
         """Return the velocities with which geodesics leave X to be at the others after unit time."""
-        return self._at(toolkit.logarithm, X, bandwidth, partner=others, **self._by_landmarks(options))
+        return self._at(toolkit.logarithm, X, bandwidth, partner=others, **self._by_graph(bandwidth, options))
 
     def parallel_transport(self, path: Path, vectors: Any, bandwidth: Any = None, **options: Any) -> Any:
         """Carry vectors along paths (`carre.toolkit.parallel_transport`)."""
@@ -208,6 +222,22 @@ class ToolMethods(QueryMethods):
     def _by_landmarks(self, options: dict[str, Any]) -> dict[str, Any]:
         """Let a tool use the landmarks as samples, unless the caller has others."""
         return {"samples": self.landmarks_.to(self.device_), **options}
+
+    def _by_graph(self, bandwidth: Any, options: dict[str, Any]) -> dict[str, Any]:
+        """Let paths find their way over the landmarks; the graph of the latest scale is kept for the next call."""
+        if "samples" in options or np.ndim(bandwidth) > 0:
+            return self._by_landmarks(options)
+        sigma = float(self.bandwidth_ if bandwidth is None else bandwidth)
+        known: tuple[float, SampleGraph] | None = self.__dict__.get("_graph")
+        if known is None or known[0] != sigma:
+            with self._bar("graph of landmarks") as progress:
+                graph = toolkit.sample_graph(self.field_, self.landmarks_.to(self.device_), sigma, progress=progress)
+            self._graph = known = (sigma, graph)
+        return {"samples": known[1], **options}
+
+    def __getstate__(self) -> Any:
+        # The graph is made again when it is needed.
+        return {name: value for name, value in super().__getstate__().items() if name != "_graph"}  # type: ignore[attr-defined]
 
     @contextmanager
     def _bar(self, task: str) -> Iterator[Progress]:

@@ -3,7 +3,7 @@
 from carre.fields.exact import ExactField
 from carre.fields.kernel import KernelField
 from carre.fields.neural import NeuralField
-from carre.fields.protocol import Bandwidth, MetricField
+from carre.fields.protocol import Bandwidth, MetricField, NoDenoiserError
 from carre.fields.score import ScoreField, TraceEstimate
 from carre.fields.stein import SteinField
 
@@ -13,6 +13,7 @@ __all__ = [
     "KernelField",
     "MetricField",
     "NeuralField",
+    "NoDenoiserError",
     "ScoreField",
     "SteinField",
     "TraceEstimate",

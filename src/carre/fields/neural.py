@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from carre.fields.protocol import Bandwidth
+from carre.fields.protocol import Bandwidth, NoDenoiserError
 from carre.geometry import AffineFrame, LowRankMetric
 from carre.kernels import fused_kernels
 from carre.neighbors.transformations import untransformed
@@ -101,7 +101,7 @@ class NeuralField:
         with self._precision(points):
             result = _answer(model, inside, scaled, want)
         if result is None:
-            raise ValueError("this field was trained uncentered and has no denoiser; fit with method='joint'")
+            raise NoDenoiserError("this field was trained uncentered and has no denoiser; fit with method='joint'")
         # Only the network is rounded; the way out is not.
         result = result.to(points.dtype)
         return frame.decode(result) if want == "mean" else frame.lift(LowRankMetric(result)).factor

@@ -13,6 +13,10 @@ Bandwidth: TypeAlias = float | Tensor
 """σ, a standard deviation in the units of the data: one number, or one per point."""
 
 
+class NoDenoiserError(ValueError):
+    """A field was asked to denoise, and has no denoiser."""
+
+
 @runtime_checkable
 class MetricField(Protocol):
     """Anything that gives a metric at every point and every scale.
@@ -32,5 +36,5 @@ class MetricField(Protocol):
         ...
 
     def denoise(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
-        """Compute E[X | Y=y]: the pull back onto the data. Raises ValueError where a field has none."""
+        """Compute E[X | Y=y]: the pull back onto the data. Raises `NoDenoiserError` where a field has none."""
         ...

@@ -27,7 +27,6 @@ from carre.toolkit.geodesic import geodesic, geodesic_distances
 from carre.toolkit.graph import SampleGraph, sample_graph
 from carre.toolkit.interpolation import interpolate, lerp
 from carre.toolkit.kernel_choice import KernelChoice, choose_kernel
-from carre.toolkit.landing import land
 from carre.toolkit.laplacian import divergence, hessian, laplacian
 from carre.toolkit.path import Path
 from carre.toolkit.rank import RankAdvice, rank_cuts_off, recommend_rank
@@ -69,7 +68,6 @@ __all__ = [
     "gradient_of_values",
     "hessian",
     "interpolate",
-    "land",
     "laplacian",
     "lerp",
     "local_dimension",

@@ -15,7 +15,14 @@ from carre.neighbors import build_index
 from carre.neighbors.protocol import checked_count
 from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.tangent import largest_dim, tangent_frame
-from carre.toolkit.values import _FEWEST_NEIGHBORS, _PER_DIMENSION, _SEARCHED, _slopes, _weights
+from carre.toolkit.values import (
+    FEWEST_NEIGHBORS,
+    PER_DIMENSION,
+    SEARCHED,
+    local_slopes,
+    neighbor_weights,
+    real_values,
+)
 from carre.validation import as_bandwidth, as_points
 
 
@@ -34,7 +41,7 @@ class DiffusionCarreDuChamp:
         field: The field.
         samples: Where functions are known, shape (n, D).
         bandwidth: σ, one number or one per sample.
-        dim: Dimension of the data; None counts the eigenvalues above ½ at each sample.
+        dim: Dimension of the data; None counts the eigenvalues above ⅓ at each sample.
         n_neighbors: Samples to take slopes from, at most; by default as for `gradient_of_values`.
         scale: A factor; ½ gives the Γ of the paper, half the generator's.
         progress: Told how far the work is.
@@ -89,9 +96,7 @@ class DiffusionCarreDuChamp:
     def _slopes(self, values: np.ndarray, name: str) -> Float[Tensor, "n d k"]:
         """Compute gradients in tangent coordinates."""
         n, d, k = self._weights.shape
-        if values.ndim == 0 or len(values) != n:
-            raise ValueError(f"{name} must have one row per sample, shape ({n}, ...); got {values.shape}")
-        table = torch.as_tensor(values.reshape(n, -1)).to(self._weights)
+        table = real_values(values, self._weights[:, :, 0], name=name).reshape(n, -1)
         slopes: Tensor = in_parts(
             lambda indices, weights: weights @ table[indices],
             self._indices,
@@ -114,8 +119,8 @@ def _slope_weights(
     The local fit is linear in the values: its weights are the slopes of k values of which one is 1.
     """
     d = largest_dim(field, samples, bandwidth, dim)
-    fewest = max(_FEWEST_NEIGHBORS, _PER_DIMENSION * d)
-    count = min(_SEARCHED * fewest, len(samples)) if n_neighbors is None else n_neighbors
+    fewest = max(FEWEST_NEIGHBORS, PER_DIMENSION * d)
+    count = min(SEARCHED * fewest, len(samples)) if n_neighbors is None else n_neighbors
     count = checked_count(count, len(samples), least=d + 1, reason=f", to fit a slope in {d} dimensions")
     index = build_index(samples)
     one_each = torch.eye(count, dtype=samples.dtype, device=samples.device)
@@ -125,8 +130,8 @@ def _slope_weights(
         basis = tangent_frame(field.metric(y, s), dim).basis
         basis = nn.functional.pad(basis, (0, d - basis.shape[-1]))
         coordinates = torch.einsum("nda,njd->nja", basis, samples[found.indices] - y[:, None])
-        weights = _weights(found.squared_distances, s, fewest)
-        return found.indices, _slopes(coordinates, one_each.expand(len(y), -1, -1), weights)
+        weights = neighbor_weights(found.squared_distances, s, fewest)
+        return found.indices, local_slopes(coordinates, one_each.expand(len(y), -1, -1), weights)
 
     found: tuple[Tensor, Tensor] = in_parts(
         part, samples, bandwidth, numbers_per_item=4 * count * (count + field.dim), progress=progress

@@ -11,7 +11,7 @@ from torch import Tensor
 from carre.fields import Bandwidth, MetricField
 from carre.geometry import LowRankMetric
 from carre.toolkit.batches import Progress, in_parts
-from carre.toolkit.derivatives import ScalarFunction, directional, euclidean_gradient
+from carre.toolkit.derivatives import ScalarFunction, check_finite_derivatives, directional, euclidean_gradient
 from carre.toolkit.maps import Map, linearize, n_outputs
 from carre.toolkit.tangent import tangent_frame
 from carre.validation import as_bandwidth, as_points
@@ -35,7 +35,7 @@ def gradient(
         function: A torch function of points, (n, D) → (n,), that treats them one by one.
         points: Points on the data, shape (n, D).
         bandwidth: σ, one number or one per point.
-        dim: Dimension of the data; None counts the eigenvalues above ½ at each point.
+        dim: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
         progress: Told how far the work is.
 
     Example:
@@ -125,7 +125,9 @@ def _in_rank_space(
         del linear
         # A user's own parameters must not tie the result to a graph.
         with torch.set_grad_enabled(keeps_graph):
-            return torch.stack([directional(function, points, row)[1] for row in metric.factor.unbind(1)], 1)
+            products = torch.stack([directional(function, points, row)[1] for row in metric.factor.unbind(1)], 1)
+        check_finite_derivatives(products, name)
+        return products
     jacobian = linear.jacobian()
     rows = torch.einsum("nrd,nkd->nrk", metric.factor, jacobian)
     if metric.ridge > 0.0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -62,7 +63,7 @@ def second_fundamental_form(
         field: The field.
         points: Points on the data; denoise noisy ones first, or the answer scatters by O(σ).
         bandwidth: σ, one number or one per point.
-        dim: Dimension of the data; None counts the eigenvalues above ½ at each point.
+        dim: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
         progress: Told how far the work is.
 
     Returns:
@@ -77,21 +78,8 @@ def second_fundamental_form(
         >>> form[0, 0, 0].round(decimals=6)
         tensor([ 0.0000, -0.5000], dtype=torch.float64)
     """
-    given = as_points(points, dim=field.dim)
-    sigma = as_bandwidth(bandwidth, given.tensor)
-    columns = largest_dim(field, given.tensor, sigma, dim)
-
-    def part(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-        frame = tangent_frame(field.metric(y, s), dim)
-        form = second_form(field, y, s, frame)
-        missing = columns - frame.basis.shape[-1]
-        padded = torch.nn.functional.pad(form, (0, 0, 0, missing, 0, missing))
-        return padded, torch.nn.functional.pad(frame.basis, (0, missing))
-
-    form, basis = in_parts(
-        part, given.tensor, sigma, numbers_per_item=8 * field.dim * (columns**2 + 16), progress=progress
-    )
-    return given.restore(form), given.restore(basis)
+    form, basis = _of_form(field, points, bandwidth, dim, progress, lambda form, basis: (form, basis))
+    return form, basis
 
 
 def mean_curvature(
@@ -103,7 +91,7 @@ def mean_curvature(
         field: The field.
         points: Points on the data.
         bandwidth: σ, one number or one per point.
-        dim: Dimension of the data; None counts the eigenvalues above ½ at each point.
+        dim: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
         progress: Told how far the work is.
 
     Example:
@@ -113,7 +101,7 @@ def mean_curvature(
         >>> mean_curvature(ExactField(Sphere(2)), pole, 0.1).round(decimals=6)
         tensor([[ 0.,  0., -2.]], dtype=torch.float64)
     """
-    return _of_form(field, points, bandwidth, dim, progress, lambda form: torch.einsum("niid->nd", form))
+    return _of_form(field, points, bandwidth, dim, progress, lambda form, _: torch.einsum("niid->nd", form))
 
 
 def scalar_curvature(
@@ -125,7 +113,7 @@ def scalar_curvature(
         field: The field.
         points: Points on the data.
         bandwidth: σ, one number or one per point.
-        dim: Dimension of the data; None counts the eigenvalues above ½ at each point.
+        dim: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
         progress: Told how far the work is.
 
     Example:
@@ -135,7 +123,7 @@ def scalar_curvature(
         >>> scalar_curvature(ExactField(Sphere(2)), pole, 0.1).round(decimals=6)
         tensor([2.], dtype=torch.float64)
     """
-    return _of_form(field, points, bandwidth, dim, progress, lambda form: torch.einsum("nii->n", ricci_of(form)))
+    return _of_form(field, points, bandwidth, dim, progress, lambda form, _: torch.einsum("nii->n", ricci_of(form)))
 
 
 def ricci_curvature(
@@ -149,7 +137,7 @@ def ricci_curvature(
         field: The field.
         points: Points on the data.
         bandwidth: σ, one number or one per point.
-        dim: Dimension of the data; None counts the eigenvalues above ½ at each point.
+        dim: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
         progress: Told how far the work is.
 
     Example:
@@ -159,9 +147,8 @@ def ricci_curvature(
         >>> ricci_curvature(ExactField(Sphere(2)), pole, 0.1)[0].diagonal(dim1=1, dim2=2).round(decimals=6)
         tensor([[1., 1.]], dtype=torch.float64)
     """
-    given = as_points(points, dim=field.dim)
-    form, basis = second_fundamental_form(field, given.tensor, bandwidth, dim=dim, progress=progress)
-    return given.restore(ricci_of(form)), given.restore(basis)
+    ricci, basis = _of_form(field, points, bandwidth, dim, progress, lambda form, basis: (ricci_of(form), basis))
+    return ricci, basis
 
 
 def sectional_curvature(
@@ -185,7 +172,7 @@ def sectional_curvature(
         left: One vector per point.
         right: Another one.
         bandwidth: σ, one number or one per point.
-        dim: Dimension of the data; None counts the eigenvalues above ½ at each point.
+        dim: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
         progress: Told how far the work is.
 
     Example:
@@ -195,16 +182,8 @@ def sectional_curvature(
         >>> sectional_curvature(ExactField(Sphere(2, radius=1.0)), pole, a + b, b + pole.roll(2), 0.1).round(decimals=6)
         tensor([1.], dtype=torch.float64)
     """
-    given = as_points(points, dim=field.dim)
-    pair = [as_vectors(left, given, name="left"), as_vectors(right, given, name="right")]
-    form, basis = second_fundamental_form(field, given.tensor, bandwidth, dim=dim, progress=progress)
-    coordinates = torch.stack([torch.einsum("nda,nd->na", basis, v) for v in pair], -1)
-    along = torch.einsum("niad,nip,naq->npqd", form, coordinates, coordinates)
-    curvature = (along[:, 0, 0] * along[:, 1, 1]).sum(-1) - along[:, 0, 1].square().sum(-1)
-    gram = coordinates.mT @ coordinates
-    area, bound = torch.linalg.det(gram), gram[:, 0, 0] * gram[:, 1, 1]
-    is_plane = area > 100 * torch.finfo(area.dtype).eps * bound
-    return given.restore(curvature / torch.where(is_plane, area, torch.nan))
+    vectors = {"left": left, "right": right}
+    return _of_form(field, points, bandwidth, dim, progress, _sectional, vectors=vectors)
 
 
 def ricci_of(form: Float[Tensor, "n d d dim"]) -> Float[Tensor, "n d d"]:
@@ -213,18 +192,46 @@ def ricci_of(form: Float[Tensor, "n d d dim"]) -> Float[Tensor, "n d d"]:
     return torch.einsum("nvwd,nd->nvw", form, mean) - torch.einsum("nvid,nwid->nvw", form, form)
 
 
+def _sectional(
+    form: Float[Tensor, "n d d dim"],
+    basis: Float[Tensor, "n dim d"],
+    left: Float[Tensor, "n dim"],
+    right: Float[Tensor, "n dim"],
+) -> Float[Tensor, " n"]:
+    """Compute the curvature of the plane that the projections of two vectors span; NaN where it is none."""
+    coordinates = torch.stack([torch.einsum("nda,nd->na", basis, v) for v in (left, right)], -1)
+    along = torch.einsum("niad,nip,naq->npqd", form, coordinates, coordinates)
+    curvature = (along[:, 0, 0] * along[:, 1, 1]).sum(-1) - along[:, 0, 1].square().sum(-1)
+    gram = coordinates.mT @ coordinates
+    area, bound = torch.linalg.det(gram), gram[:, 0, 0] * gram[:, 1, 1]
+    is_plane = area > 100 * torch.finfo(area.dtype).eps * bound
+    return curvature / torch.where(is_plane, area, torch.nan)
+
+
 def _of_form(
-    field: MetricField, points: Any, bandwidth: Bandwidth, dim: int | None, progress: Progress | None, reduce: Any
+    field: MetricField,
+    points: Any,
+    bandwidth: Bandwidth,
+    dim: int | None,
+    progress: Progress | None,
+    reduce: Callable[..., Any],
+    *,
+    vectors: dict[str, Any] | None = None,
 ) -> Any:
-    """Reduce the second fundamental form part by part, so that it is never held as a whole."""
+    """Reduce (form, basis, vectors) part by part, so that the form need not be held as a whole."""
     given = as_points(points, dim=field.dim)
     sigma = as_bandwidth(bandwidth, given.tensor)
+    further = [as_vectors(v, given, name=name) for name, v in (vectors or {}).items()]
     columns = largest_dim(field, given.tensor, sigma, dim)
 
-    def part(y: Tensor, s: Tensor) -> Tensor:
-        result: Tensor = reduce(second_form(field, y, s, tangent_frame(field.metric(y, s), dim)))
-        return result
+    def part(y: Tensor, s: Tensor, *beside: Tensor) -> Any:
+        frame = tangent_frame(field.metric(y, s), dim)
+        form = second_form(field, y, s, frame)
+        # Parts without the largest dimension have fewer columns.
+        missing = columns - frame.basis.shape[-1]
+        padded = torch.nn.functional.pad(form, (0, 0, 0, missing, 0, missing))
+        return reduce(padded, torch.nn.functional.pad(frame.basis, (0, missing)), *beside)
 
-    return given.restore(
-        in_parts(part, given.tensor, sigma, numbers_per_item=8 * field.dim * (columns**2 + 16), progress=progress)
-    )
+    numbers = 8 * field.dim * (columns**2 + 16)
+    result = in_parts(part, given.tensor, sigma, *further, numbers_per_item=numbers, progress=progress)
+    return tuple(given.restore(r) for r in result) if isinstance(result, tuple) else given.restore(result)

@@ -20,8 +20,21 @@ _REMEDY = (
 )
 
 
+def check_callable(function: object, name: str) -> None:
+    """Refuse what is not a function."""
+    if not callable(function):
+        raise ValueError(f"{name} must be callable, a function of points; got {type(function).__name__}")
+
+
+def check_finite_derivatives(derivatives: Tensor, name: str) -> None:
+    """Refuse derivatives that are NaN or infinite."""
+    if not bool(torch.isfinite(derivatives).all()):
+        raise ValueError(f"{name} must have finite derivatives at the points; got NaN or infinity")
+
+
 def values_of(function: ScalarFunction, points: Float[Tensor, "n dim"], *, name: str = "function") -> Tensor:
     """Evaluate a scalar function, and check the shape of the answer."""
+    check_callable(function, name)
     values = function(points)
     if not isinstance(values, Tensor):
         raise ValueError(f"{name} must return a torch tensor; got {type(values).__name__}. {_REMEDY}")
@@ -53,8 +66,8 @@ def euclidean_gradient(
         (slope,) = torch.autograd.grad(values.sum(), shift, create_graph=create_graph, allow_unused=True)
     if slope is None:
         raise ValueError(f"{name} must depend on its points; its derivative does not exist. {_REMEDY}")
-    if finite and not bool(torch.isfinite(slope).all()):
-        raise ValueError(f"{name} must have finite derivatives at the points; got NaN or infinity")
+    if finite:
+        check_finite_derivatives(slope, name)
     return (values if create_graph else values.detach()), slope
 
 

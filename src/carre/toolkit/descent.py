@@ -29,10 +29,10 @@ class Minimum:
         gradient_norms: The length of its gradient along the data there, shape (n,).
         n_steps: Steps taken, shape (n,).
         reasons: Why each descent stopped. "converged": the gradient along the data is small. "step too small": not even
-            a step 4,000 times shorter than expected lowers the function; the gradient is as small as the errors of
-            the field and of the function allow, or wrong. "step limit": raise ``max_steps``. "left the data": the
-            start is not on the data, the way down leads off them, or σ is too large for them to have a tangent
-            direction. "function not finite".
+            a step 4,000 times shorter than expected lowers the function; an edge of the data is in the way, or the
+            gradient is as small as the errors of the field and of the function allow, or wrong. "step limit": raise
+            ``max_steps``. "left the data": the start is not on the data, the way down leads off them, or σ is too large
+            for them to have a tangent direction. "function not finite".
         strayed: Distances from the data, shape (n,).
         path: The points after every step, shape (n, steps + 1, D), or None. A descent that has stopped stays in place.
     """
@@ -99,7 +99,7 @@ def minimize(
             evaluations per step; or a function (n, D) → (n, D), the Euclidean gradient ∂f.
         spacing: Half the distance between the two points of a difference, in σ. Raise it to about 1 for functions that
             are noisy or piecewise constant, like forests.
-        dim: Dimension of the data; None counts the eigenvalues above ½ at each point.
+        dim: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
         ridge: δ, the share of the Euclidean gradient.
         landing: α, the share of the way back to the data after a step: 1 lands wholly, 0 not at all.
         step: The first η to try; None takes a step of length σ.
@@ -122,7 +122,7 @@ def minimize(
     descent = Descent(
         field, objective, dim, checked_share(ridge, "ridge"), checked_share(landing, "landing"), tolerance
     )
-    _check_numbers(max_steps, tolerance, step)
+    _check_numbers(max_steps, tolerance, step, name="max_steps")
     begun = 0
 
     def part(x: Tensor, s: Tensor) -> tuple[Tensor, ...]:
@@ -180,7 +180,7 @@ def gradient_flow(
         n_steps: How many.
         gradient: As for `minimize`.
         spacing: As for `minimize`.
-        dim: Dimension of the data; None counts the eigenvalues above ½ at each point.
+        dim: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
         ridge: δ, the share of the Euclidean gradient.
         landing: α, the share of the way back to the data after a step.
         progress: Told how far the work is.
@@ -197,13 +197,18 @@ def gradient_flow(
     sigma = as_bandwidth(bandwidth, given.tensor)
     objective = Objective(function, gradient, spacing, wants_arrays=given.is_array)
     descent = Descent(field, objective, dim, checked_share(ridge, "ridge"), checked_share(landing, "landing"))
-    _check_numbers(n_steps, 1.0, step)
+    _check_numbers(n_steps, 1.0, step, name="n_steps")
 
     def part(x: Tensor, s: Tensor) -> Float[Tensor, "n nodes dim"]:
         nodes = [x]
-        for _ in range(n_steps):
-            direction = descent.look(nodes[-1], s, valued=False).direction
-            nodes.append(descent.land(nodes[-1] + step * direction, s))
+        for taken in range(n_steps):
+            here = descent.look(nodes[-1], s, valued=False)
+            if not bool(torch.isfinite(here.steepness).all()):
+                raise ValueError(
+                    f"function must have finite derivatives along the flow; got NaN or infinity after step {taken}. "
+                    "Lower step, or start where the function is finite"
+                )
+            nodes.append(descent.land(nodes[-1] + step * here.direction, s))
         return torch.stack(nodes, 1)
 
     with torch.no_grad():
@@ -225,9 +230,9 @@ def checked_share(share: float, name: str) -> float:
     return share
 
 
-def _check_numbers(n_steps: int, tolerance: float, step: float | None) -> None:
-    if not n_steps >= 1:
-        raise ValueError(f"the number of steps must be at least 1; got {n_steps}")
+def _check_numbers(n_steps: int, tolerance: float, step: float | None, *, name: str) -> None:
+    if not (isinstance(n_steps, (int, np.integer)) and not isinstance(n_steps, bool) and n_steps >= 1):
+        raise ValueError(f"{name} must be a positive integer; got {n_steps!r}")
     if not tolerance > 0:
         raise ValueError(f"tolerance must be positive; got {tolerance}")
     if step is not None and not step > 0:

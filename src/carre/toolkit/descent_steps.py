@@ -14,7 +14,7 @@ from carre.toolkit.batches import Progress
 from carre.toolkit.distance import noise_reach, walk_back
 from carre.toolkit.landing import pull
 from carre.toolkit.objective import Objective
-from carre.toolkit.tangent import TangentFrame, tangent_frame
+from carre.toolkit.tangent import TANGENT_ABOVE, TangentFrame, tangent_frame
 
 REASONS = ("step limit", "converged", "step too small", "left the data", "function not finite")
 _LIMIT, _CONVERGED, _TOO_SMALL, _LEFT, _NOT_FINITE = range(len(REASONS))
@@ -29,9 +29,6 @@ _SHORTEST = 1e-6
 _FAR_START, _STRETCH = 2.0, 1.25
 # In σ.
 _LONGEST_STEP = 3.0
-# Beyond an edge of the data the eigenvalue across it falls: ½ at σ/2 inside, 0.36 at the edge, 0.2 at σ outside
-# [THEORY §1]. Below this, it is no direction to go.
-_LEAST_TANGENT = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,10 +171,16 @@ class Descent:
         return points + self.landing * (back - frame.project(back))
 
     def _frame(self, metric: LowRankMetric) -> TangentFrame:
-        """Compute tangent frames without the directions that lead over an edge of the data."""
-        frame = tangent_frame(metric, self.dim)
-        present = frame.present & (frame.values > _LEAST_TANGENT)
-        return replace(frame, basis=frame.basis * present[:, None, :], present=present)
+        """Compute tangent frames without the directions that lead over an edge of the data, also where dim counts them.
+
+        Beyond an edge the eigenvalue across it falls: ½ at σ/2 inside, 0.36 at the edge, 0.2 at σ outside [THEORY §1].
+        """
+        frame = tangent_frame(metric, min(metric.rank, metric.dim) if self.dim is None else self.dim)
+        present = frame.values > TANGENT_ABOVE
+        # Eigenvalues descend: beyond the most that any point has, columns are zero.
+        most = max(1, int(present.sum(-1).max()))
+        basis = (frame.basis * present[:, None, :])[..., :most]
+        return replace(frame, basis=basis, values=frame.values[:, :most], present=present[:, :most])
 
     def _walked(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
         """Measure the way back to the data."""

@@ -11,15 +11,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carre.fields import Bandwidth, MetricField
+from carre.fields import Bandwidth, MetricField, NoDenoiserError
 from carre.geometry import LowRankMetric
 from carre.toolkit.batches import Progress, in_parts
 from carre.validation import as_bandwidth, as_points
 
 _TANGENT_ABOVE = 0.5
 # At the edge of flat data the eigenvalue across the edge falls to 1 − 2/π = 0.36, and to 0.2 one σ beyond it; normal
-# directions have less. The squared mean displacement along it, 2/π at the edge, is what was lost.
-_EDGE_ABOVE = 0.2
+# directions have less. With the squared mean displacement, 2/π at the edge, it is 1 again, and 0.72 at least wherever
+# the eigenvalue alone is below ½. Directions that fade out gradually have less: λ + λ(1 − λ) on average.
+_EDGE_ABOVE, _EDGE_TOGETHER = 0.2, 0.7
 # How far the scale is varied for the uncertainty, up and down.
 _SCALE_FACTORS = (2**-0.5, 2**0.5)
 
@@ -110,7 +111,7 @@ def local_dimension(field: MetricField, points: Any, bandwidth: Bandwidth, *, pr
     """Count the directions along which the data extend from each point, also at their edges.
 
     The recommended estimator. An eigenvector u of G counts if its eigenvalue λ is above ½, or if λ is above 0.2 and the
-    mean square displacement λ + (u·(m(y) − y)/σ)² is above ½: at an edge the data lie to one side only, and what
+    mean square displacement λ + (u·(m(y) − y)/σ)² is above 0.7: at an edge the data lie to one side only, and what
     the variance lacks is in the mean.
 
     Args:
@@ -134,11 +135,11 @@ def local_dimension(field: MetricField, points: Any, bandwidth: Bandwidth, *, pr
         spectrum = field.metric(y, s).spectrum()
         try:
             shift = (field.denoise(y, s) - y) / s[:, None]
-        except ValueError:
+        except NoDenoiserError:
             # An uncentered field has no denoiser; its metric holds the displacement already.
             shift = torch.zeros_like(y)
         along = torch.einsum("ndk,nd->nk", spectrum.vectors, shift).square()
-        at_edge = (spectrum.values > _EDGE_ABOVE) & (spectrum.values + along > _TANGENT_ABOVE)
+        at_edge = (spectrum.values > _EDGE_ABOVE) & (spectrum.values + along > _EDGE_TOGETHER)
         return ((spectrum.values > _TANGENT_ABOVE) | at_edge).sum(-1)
 
     return given.restore(in_parts(part, given.tensor, sigma, numbers_per_item=64 * field.dim, progress=progress))
@@ -157,7 +158,7 @@ class DimensionEstimate:
         mean: The mean over the points.
         standard_error: Of the mean, from the scatter between points.
         shares: Which share of the points has which dimension.
-        bandwidth: The σ.
+        bandwidth: The σ, the median where there is one per point.
         source: Where the metric came from, if not from the field that was asked.
 
     Example:
@@ -191,7 +192,7 @@ class DimensionEstimate:
 def estimate_dimension(
     field: MetricField,
     points: Any,
-    bandwidth: float,
+    bandwidth: Bandwidth,
     *,
     bandwidth_range: Sequence[float] = (0.0, float("inf")),
     progress: Progress | None = None,
@@ -201,15 +202,16 @@ def estimate_dimension(
     Args:
         field: The field.
         points: Samples, or other points on the data.
-        bandwidth: The scale σ.
+        bandwidth: The scale σ, one number or one per point.
         bandwidth_range: Scales beyond it are not asked for (those a network was not trained on).
         progress: Told how far the work is.
     """
     tensor = as_points(points, dim=field.dim).tensor
-    scales = [min(max(bandwidth * factor, bandwidth_range[0]), bandwidth_range[1]) for factor in _SCALE_FACTORS]
+    given = as_bandwidth(bandwidth, tensor)
+    scales = [(factor * given).clamp(bandwidth_range[0], bandwidth_range[1]) for factor in _SCALE_FACTORS]
     counts = []
     with torch.no_grad():
-        for done, sigma in enumerate([bandwidth, *scales]):
+        for done, sigma in enumerate([given, *scales]):
             counts.append(local_dimension(field, tensor, sigma).cpu().numpy())
             if progress is not None:
                 progress((done + 1) / (1 + len(scales)))
@@ -224,7 +226,7 @@ def estimate_dimension(
         mean=float(local.mean()),
         standard_error=float(local.std(ddof=1) / np.sqrt(len(local))) if len(local) > 1 else float("nan"),
         shares={int(kind): float(size / len(local)) for kind, size in zip(kinds, sizes, strict=True)},
-        bandwidth=float(bandwidth),
+        bandwidth=float(given.median()),
     )
 
 

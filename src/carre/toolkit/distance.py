@@ -30,7 +30,9 @@ def walk_back(
     there, walking = points, torch.arange(len(points), device=points.device)
     for _ in range(n_steps):
         step = field.denoise(there[walking], bandwidth[walking]) - there[walking]
-        long = torch.linalg.vector_norm(step, dim=-1) > _SHORT * bandwidth[walking]
+        length = torch.linalg.vector_norm(step, dim=-1)
+        # Where a field's answer is not finite, there is nowhere to walk.
+        long = (length > _SHORT * bandwidth[walking]) & torch.isfinite(length)
         walking = walking[long]
         if len(walking) == 0:
             break

@@ -12,9 +12,9 @@ from torch.nn.functional import normalize
 from carre.fields import Bandwidth, MetricField
 from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.endpoints import as_endpoints
-from carre.toolkit.geodesic import geodesic
+from carre.toolkit.geodesic import geodesic, warn_of_moving
 from carre.toolkit.landing import pull
-from carre.toolkit.path import Path, examine
+from carre.toolkit.path import Path, checked_integer, examine
 from carre.toolkit.shortening import feet
 from carre.toolkit.tangent import as_vectors
 from carre.toolkit.transport import bases_along
@@ -63,8 +63,7 @@ def exponential(
     start = given.tensor.detach()
     directions = as_vectors(velocities, given, name="velocities").detach()
     sigma = as_bandwidth(bandwidth, start)
-    if n_steps < 1:
-        raise ValueError(f"n_steps must be at least 1; got {n_steps}")
+    n_steps = checked_integer(n_steps, name="n_steps", least=1)
 
     def part(x: Tensor, v: Tensor, s: Tensor) -> tuple[Tensor, ...]:
         nodes = _follow(field, x, v, s, dim, n_steps)
@@ -89,6 +88,8 @@ def logarithm(
     samples: Any = None,
     dim: int | None = None,
     n_nodes: int = 33,
+    max_sweeps: int = 200,
+    tolerance: float = 1e-6,
     progress: Progress | None = None,
 ) -> Any:
     """Compute the tangent vectors at points whose exponentials are other points: direction and distance of each.
@@ -103,10 +104,13 @@ def logarithm(
         samples: Samples of the data, or a `sample_graph` of them; see `geodesic`.
         dim: Dimension of the data; None counts the eigenvalues above ⅓ along each curve.
         n_nodes: Nodes of every geodesic.
+        max_sweeps: Sweeps at most.
+        tolerance: Relative change of the energy at rest.
         progress: Told how far the work is.
 
     Returns:
-        One vector per pair, shape (n, D); NaN where no connected curve was found.
+        One vector per pair, shape (n, D); NaN where no connected curve was found. Warns where curves were still
+        shortening.
 
     Example:
         >>> from carre.fields import ExactField
@@ -117,14 +121,16 @@ def logarithm(
     given = as_points(points, dim=field.dim)
     ends = as_endpoints(field, points, others, bandwidth, names=("points", "others"))
     start, end = (feet(field, x, ends.bandwidth, dim) for x in (ends.start, ends.end))
-    path = geodesic(field, start, end, ends.bandwidth, samples=samples, dim=dim, n_nodes=n_nodes, progress=progress)
+    options: dict[str, Any] = {"dim": dim, "n_nodes": n_nodes, "max_sweeps": max_sweeps, "tolerance": tolerance}
+    path = geodesic(field, start, end, ends.bandwidth, samples=samples, progress=progress, **options)
+    warn_of_moving(path.connected & ~path.arrived, max_sweeps)
 
     def part(nodes: Tensor, s: Tensor) -> Tensor:
         basis = bases_along(field, nodes, s, dim)[:, 0]
         return _project(basis, nodes[:, 1] - nodes[:, 0])
 
     # All nodes are asked for their dimension, since the start may lie on an edge.
-    first = in_parts(part, path.nodes, ends.bandwidth, numbers_per_item=64 * n_nodes * field.dim)
+    first = in_parts(part, path.nodes, ends.bandwidth, numbers_per_item=64 * path.n_nodes * field.dim)
     vectors = normalize(first, dim=-1) * path.arc_length()[:, None]
     return given.restore(torch.where(path.connected[:, None], vectors, torch.nan))
 

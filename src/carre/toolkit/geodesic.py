@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.distance import walk_back
 from carre.toolkit.endpoints import Endpoints, as_endpoints
 from carre.toolkit.graph import as_graph
-from carre.toolkit.path import Path, examine
+from carre.toolkit.path import Path, checked_integer, checked_nodes, examine
 from carre.toolkit.relaxation import relax
 from carre.toolkit.shortening import feet, settle, shorten
 from carre.validation import as_bandwidth, as_points
@@ -72,7 +73,8 @@ def geodesic(
         >>> path.arc_length()
         tensor([1.5708], dtype=torch.float64)
     """
-    _check_options(n_nodes, method, ridge, max_sweeps, tolerance)
+    _check_options(method, ridge, tolerance)
+    n_nodes, max_sweeps = checked_nodes(n_nodes), checked_integer(max_sweeps, name="max_sweeps", least=1)
     ends = as_endpoints(field, start, end, bandwidth, names=("start", "end"))
     curves, is_joined = _first_curves(field, ends, samples, n_nodes)
 
@@ -95,7 +97,8 @@ def geodesic(
         part, curves, is_joined, ends.bandwidth, numbers_per_item=numbers, progress=progress
     )
     flags = zip(is_joined.tolist(), connected.tolist(), arrived.tolist(), strayed.tolist(), strict=True)
-    reasons = tuple(_reason(*flag, with_samples=samples is not None, max_sweeps=max_sweeps) for flag in flags)
+    known: dict[str, Any] = {"with_samples": samples is not None, "n_nodes": n_nodes, "max_sweeps": max_sweeps}
+    reasons = tuple(_reason(*flag, **known) for flag in flags)
     return Path(nodes, arrived, connected, strayed, reasons)
 
 
@@ -130,7 +133,7 @@ def geodesic_distances(
         progress: Told how far the work is.
 
     Returns:
-        The distances; infinity where no connected curve was found.
+        The distances; infinity where no connected curve was found. Warns where curves were still shortening.
 
     Example:
         >>> from carre.fields import ExactField
@@ -145,6 +148,7 @@ def geodesic_distances(
     sigma = as_bandwidth(bandwidth, first[:1])
     first, second = (feet(field, x, sigma.expand(len(x)), dim) for x in (first, second))
     graph = None if samples is None else as_graph(field, samples, sigma, first)
+    n_nodes = checked_nodes(n_nodes)
     options: dict[str, Any] = {"n_nodes": n_nodes, "dim": dim, "max_sweeps": max_sweeps, "tolerance": tolerance}
     shape = (len(first), len(second))
     rows, columns = torch.ones(shape, device=first.device).triu(1 if others is None else -len(first)).nonzero().T
@@ -152,13 +156,26 @@ def geodesic_distances(
     if len(rows) == 0:
         return given.restore(distances)
 
-    def part(i: Tensor, j: Tensor) -> Tensor:
+    def part(i: Tensor, j: Tensor) -> tuple[Tensor, ...]:
         path = geodesic(field, first[i], second[j], sigma, samples=graph, **options)
-        return torch.where(path.connected, path.arc_length(), torch.inf)
+        return torch.where(path.connected, path.arc_length(), torch.inf), path.connected & ~path.arrived
 
     numbers = 64 * n_nodes * field.dim
-    distances[rows, columns] = in_parts(part, rows, columns, numbers_per_item=numbers, progress=progress)
+    lengths, is_moving = in_parts(part, rows, columns, numbers_per_item=numbers, progress=progress)
+    warn_of_moving(is_moving, max_sweeps)
+    distances[rows, columns] = lengths
     return given.restore(torch.maximum(distances, distances.mT) if others is None else distances)
+
+
+def warn_of_moving(is_moving: Bool[Tensor, " p"], max_sweeps: int) -> None:
+    """Warn of curves that were not at rest, for whoever asked only for their lengths."""
+    if bool(is_moving.any()):
+        warnings.warn(
+            f"{int(is_moving.sum())} of {len(is_moving)} pairs were still shortening after max_sweeps={max_sweeps}: "
+            "their distances are too long. Increase max_sweeps, or tolerance if they are good enough",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _first_curves(
@@ -204,7 +221,7 @@ def _land_far(
 
 
 def _reason(
-    joined: bool, connected: bool, arrived: bool, strayed: float, *, with_samples: bool, max_sweeps: int
+    joined: bool, connected: bool, arrived: bool, strayed: float, *, with_samples: bool, n_nodes: int, max_sweeps: int
 ) -> str:
     if not joined:
         return (
@@ -215,20 +232,19 @@ def _reason(
         remedy = (
             "or the samples leave a gap" if with_samples else "or the way leads around a gap: give samples to find it"
         )
-        return f"leaves the data, by up to {strayed:.1f}σ: start and end may lie in different components, {remedy}"
+        return (
+            f"leaves the data, by up to {strayed:.1f}σ: start and end may lie in different components, {remedy}. "
+            f"Or n_nodes={n_nodes} are too few to follow the data: increase n_nodes"
+        )
     if not arrived:
         return f"still shortening after max_sweeps={max_sweeps}"
     return ""
 
 
-def _check_options(n_nodes: int, method: str, ridge: float, max_sweeps: int, tolerance: float) -> None:
-    if n_nodes < 2:
-        raise ValueError(f"n_nodes must be at least 2, the start and the end; got {n_nodes}")
+def _check_options(method: str, ridge: float, tolerance: float) -> None:
     if method not in _METHODS:
         raise ValueError(f"method must be 'shortening' or 'energy'; got {method!r}")
     if not ridge > 0:
         raise ValueError(f"ridge must be positive, or G could not be inverted; got {ridge}")
-    if max_sweeps < 1:
-        raise ValueError(f"max_sweeps must be at least 1; got {max_sweeps}")
     if not tolerance >= 0:
         raise ValueError(f"tolerance must be at least 0; got {tolerance}")

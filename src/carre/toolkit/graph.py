@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carre.fields import Bandwidth, MetricField
@@ -71,16 +71,19 @@ class SampleGraph:
         longest = max(map(len, direct))
         # Routes are padded by their ends: resampling does not see segments without length.
         padded = torch.tensor([route + [-1] * (longest - len(route)) for route in direct], device=start.device)
-        samples = self.index.samples.to(start)[padded.long().clamp_min(0)]
-        middle = torch.where((padded >= 0)[..., None], samples, end[:, None])
-        polygons = torch.cat([start[:, None], middle, end[:, None]], 1)
-        is_joined = near | torch.tensor([route is not None for route in routes], device=start.device)
-        return Path.through(polygons).resample(n_nodes).nodes, is_joined
+        samples = self.index.samples.to(start)
+
+        def part(first: Tensor, last: Tensor, route: Tensor) -> Tensor:
+            middle = torch.where((route >= 0)[..., None], samples[route.long().clamp_min(0)], last[:, None])
+            return Path.through(torch.cat([first[:, None], middle, last[:, None]], 1)).resample(n_nodes).nodes
+
+        nodes = in_parts(part, start, end, padded, numbers_per_item=4 * (longest + n_nodes) * self.field.dim)
+        return nodes, near | torch.tensor([route is not None for route in routes], device=start.device)
 
     def _are_neighbors(self, start: Float[Tensor, "p dim"], end: Float[Tensor, "p dim"]) -> Bool[Tensor, " p"]:
         """Tell which pairs are joined by an edge of their own: as near as the nearest samples, and along the data."""
         reach = self.index.search(start, self.n_neighbors).squared_distances[:, -1].sqrt().to(start)
-        return self._lengths(start, end[:, None])[:, 0] <= reach
+        return self._lengths(start, end, torch.arange(len(end), device=end.device)[:, None])[:, 0] <= reach
 
     def _routes(self, start: Float[Tensor, "p dim"], end: Float[Tensor, "p dim"]) -> list[list[int] | None]:
         """Find the samples on the shortest way of every pair; None where there is none."""
@@ -99,26 +102,30 @@ class SampleGraph:
                 routes[pair] = _route(before[source[pair] - first], int(target[pair]))
         return routes
 
-    def _lengths(self, points: Float[Tensor, "n dim"], others: Float[Tensor, "n k dim"]) -> Float[Tensor, "n k"]:
-        """Measure edges, asked at both of their ends."""
-        there, back = others.flatten(0, 1), points.repeat_interleave(others.shape[1], 0)[:, None]
+    def _lengths(
+        self, points: Float[Tensor, "n dim"], others: Float[Tensor, "m dim"], chosen: Int[Tensor, "n k"]
+    ) -> Float[Tensor, "n k"]:
+        """Measure the edges from each point to those that are chosen for it, asked at both of their ends."""
+        k = chosen.shape[1]
 
-        def part(x: Tensor, y: Tensor, s: Tensor) -> Tensor:
-            return _edge_lengths(self.field, x, s, y)
+        def part(x: Tensor, near: Tensor) -> Tensor:
+            there, sigma = others[near], x.new_full((len(x) * k,), self.bandwidth)
+            forward = _edge_lengths(self.field, x, sigma[: len(x)], there)
+            backward = _edge_lengths(self.field, there.flatten(0, 1), sigma, x.repeat_interleave(k, 0)[:, None])
+            return torch.maximum(forward, backward.reshape(forward.shape))
 
-        sigma, numbers = as_bandwidth(self.bandwidth, there), 64 * self.field.dim
-        forward = in_parts(part, points, others, sigma[: len(points)], numbers_per_item=numbers)
-        backward = in_parts(part, there, back, sigma, numbers_per_item=numbers)
-        return torch.maximum(forward, backward.reshape(forward.shape))
+        lengths: Tensor = in_parts(part, points, chosen, numbers_per_item=64 * (1 + k) * self.field.dim)
+        return lengths
 
     def _with_ends(self, starts: Float[Tensor, "s dim"], ends: Float[Tensor, "e dim"]) -> Any:
         """Add vertices for starts, with edges to the nearest samples, and for ends, with edges from them."""
         from scipy.sparse import coo_array  # noqa: PLC0415  (slow to import)
 
         points = torch.cat([starts, ends])
-        landed = land(self.field, points, as_bandwidth(self.bandwidth, points))
+        sigma = as_bandwidth(self.bandwidth, points)
+        landed = in_parts(lambda x, s: land(self.field, x, s), points, sigma, numbers_per_item=16 * self.field.dim)
         found = self.index.search(landed, self.n_neighbors).indices
-        lengths = self._lengths(landed, self.index.samples.to(points)[found])
+        lengths = self._lengths(landed, self.index.samples.to(points), found)
         total = self.index.n_samples + len(points)
         vertices = np.repeat(np.arange(self.index.n_samples, total), self.n_neighbors)
         samples, is_start = found.flatten().cpu().numpy(), vertices < self.index.n_samples + len(starts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from carre.fields import Bandwidth, MetricField
 from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.endpoints import as_endpoints
 from carre.toolkit.landing import land, pull
-from carre.toolkit.path import Path, examine
+from carre.toolkit.path import Path, checked_integer, checked_nodes, examine
 
 # The flow stands still where it moves by less than this share of the way that is left (per unit of time).
 _STANDSTILL = 1e-3
@@ -19,13 +20,25 @@ _STANDSTILL = 1e-3
 _RESOLVED = 0.5
 
 
-def lerp(start: Any, end: Any, n_nodes: int = 33) -> Path:
+@torch.no_grad()
+def lerp(
+    start: Any,
+    end: Any,
+    n_nodes: int = 33,
+    *,
+    field: MetricField | None = None,
+    bandwidth: Bandwidth | None = None,
+) -> Path:
     """Interpolate linearly, through the ambient space.
+
+    Whether the lines stay on the data is known only where a field is given with its bandwidth.
 
     Args:
         start: Where paths start, shape (n, D), or one point for all.
         end: Where they end, as many points, or one for all.
         n_nodes: Nodes of every path, ends included.
+        field: The field that is asked whether the lines stay on the data, or None.
+        bandwidth: σ of the field, one number or one per pair.
 
     Example:
         >>> lerp([[0.0, 0.0]], [[1.0, 2.0]], 3).numpy()
@@ -33,8 +46,21 @@ def lerp(start: Any, end: Any, n_nodes: int = 33) -> Path:
                 [0.5, 1. ],
                 [1. , 2. ]]])
     """
-    ends = as_endpoints(None, start, end, names=("start", "end"))
-    return Path.through(torch.stack([ends.start, ends.end], 1)).resample(n_nodes)
+    if (field is None) != (bandwidth is None):
+        missing, given = ("field", "bandwidth") if field is None else ("bandwidth", "field")
+        raise ValueError(f"{missing} must be given together with {given}, or neither; got None")
+    ends = as_endpoints(field, start, end, 1.0 if bandwidth is None else bandwidth, names=("start", "end"))
+    path = Path.through(torch.stack([ends.start, ends.end], 1)).resample(n_nodes)
+    if field is None:
+        return replace(path, reasons=("not examined: give a field and a bandwidth",) * len(path))
+
+    def part(nodes: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+        return examine(field, nodes, s)
+
+    connected, strayed = in_parts(part, path.nodes, ends.bandwidth, numbers_per_item=64 * path.n_nodes * field.dim)
+    flags = zip(connected.tolist(), strayed.tolist(), strict=True)
+    reasons = tuple("" if on else f"leaves the data, by up to {far:.1f}σ. Use geodesic" for on, far in flags)
+    return Path(path.nodes, path.arrived, connected, strayed, reasons)
 
 
 @torch.no_grad()
@@ -83,7 +109,8 @@ def interpolate(
         >>> path
         Path(paths=1, nodes=33, dim=3, arrived=1, connected=1)
     """
-    _check_options(step, ridge, landing, max_steps, tolerance)
+    _check_options(step, ridge, landing, tolerance)
+    max_steps, n_nodes = checked_integer(max_steps, name="max_steps", least=1), checked_nodes(n_nodes)
     ends = as_endpoints(field, start, end, bandwidth, names=("start", "end"))
 
     def part(x: Tensor, b: Tensor, s: Tensor) -> tuple[Tensor, ...]:
@@ -141,13 +168,11 @@ def _reason(arrived: bool, connected: bool, stuck: bool, left: float, max_steps:
     return f"still at {left:.0%} of the initial distance after max_steps={max_steps}. Increase step or max_steps"
 
 
-def _check_options(step: float, ridge: float, landing: float, max_steps: int, tolerance: float) -> None:
+def _check_options(step: float, ridge: float, landing: float, tolerance: float) -> None:
     if not 0 < step < 2:
         raise ValueError(f"step must lie between 0 and 2, where the flow is stable; got {step}")
     for name, value in (("ridge", ridge), ("landing", landing)):
         if not 0 <= value <= 1:
             raise ValueError(f"{name} must lie between 0 and 1; got {value}")
-    if max_steps < 1:
-        raise ValueError(f"max_steps must be at least 1; got {max_steps}")
     if not 0 < tolerance < 1:
         raise ValueError(f"tolerance must lie between 0 and 1; got {tolerance}")

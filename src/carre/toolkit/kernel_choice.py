@@ -16,7 +16,7 @@ from carre.fields import KernelField
 from carre.geometry import AffineFrame
 from carre.neighbors import build_index
 from carre.neighbors.choice import checked_kind
-from carre.toolkit.scale import _CALIBRATION_LIMIT, _CLEAR_GAP, ScaleProfile, choose_bandwidth
+from carre.toolkit.scale import CALIBRATION_LIMIT, CLEAR_GAP, ScaleProfile, checked_grid, choose_bandwidth
 from carre.training.defaults import DataScale
 from carre.validation import as_points
 
@@ -132,10 +132,7 @@ def _checked_grid(bandwidths: Sequence[float] | np.ndarray | None, scale: DataSc
     if bandwidths is None:
         low, high = scale.bandwidth_range()
         return np.geomspace(low, high, 1 + math.ceil(2 * math.log2(high / low)))
-    grid = np.asarray(bandwidths, dtype=np.float64)
-    if grid.ndim != 1 or len(grid) == 0 or not (np.diff(grid, prepend=0.0) > 0).all() or not np.isfinite(grid).all():
-        raise ValueError(f"bandwidths must be positive and ascending; got {bandwidths}")
-    return grid
+    return checked_grid(bandwidths, name="bandwidths")
 
 
 def _candidates(
@@ -163,12 +160,12 @@ def _pick(profiles: Sequence[ScaleProfile], supported_from: float) -> tuple[int,
     idempotency, gap, errors = (
         np.stack([getattr(profile, name) for profile in profiles]) for name in ("idempotency", "gap", "calibration")
     )
-    calibrated = errors < _CALIBRATION_LIMIT
-    clear = calibrated & (gap >= _CLEAR_GAP)
+    calibrated = errors < CALIBRATION_LIMIT
+    clear = calibrated & (gap >= CLEAR_GAP)
     supported = calibrated & (profiles[0].bandwidth >= supported_from)
     if not calibrated.any():
         flat = int(errors.argmin())
-        why = f"none is calibrated within {_CALIBRATION_LIMIT}; this one comes nearest. "
+        why = f"none is calibrated within {CALIBRATION_LIMIT}; this one comes nearest. "
         why += "Give more samples, or a larger n_neighbors"
     elif clear.any():
         flat = int(np.where(clear, idempotency, np.inf).argmin())

@@ -36,7 +36,7 @@ def divergence(
         vector_field: V, a torch function of points, (n, D) → (n, D), that treats them one by one.
         points: Points on the data, shape (n, D).
         bandwidth: σ, one number or one per point.
-        dim: Dimension of the data; None counts the eigenvalues above ½ at each point.
+        dim: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
         progress: Told how far the work is.
 
     Example:
@@ -80,7 +80,7 @@ def laplacian(
         function: A torch function of points, (n, D) → (n,), twice differentiable, that treats them one by one.
         points: Points on the data, shape (n, D); denoise noisy ones first.
         bandwidth: σ, one number or one per point.
-        dim: Dimension of the data; None counts the eigenvalues above ½ at each point.
+        dim: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
         weighted: Add 2⟨∇log p, ∇f⟩, for the density p of the data: the generator 2(E[f(X) | Y=x] − f(x))/σ², in the
             limit σ → 0, of the walk that blurs and denoises. ∇log p is estimated by P(m − x)/σ².
         progress: Told how far the work is.
@@ -126,7 +126,7 @@ def hessian(
         function: A torch function of points, (n, D) → (n,), twice differentiable, that treats them one by one.
         points: Points on the data, shape (n, D); denoise noisy ones first.
         bandwidth: σ, one number or one per point.
-        dim: Dimension of the data; None counts the eigenvalues above ½ at each point.
+        dim: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
         progress: Told how far the work is.
 
     Returns:

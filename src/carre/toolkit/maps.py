@@ -10,7 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.toolkit.derivatives import ScalarFunction, euclidean_gradient
+from carre.toolkit.derivatives import (
+    ScalarFunction,
+    check_callable,
+    check_finite_derivatives,
+    euclidean_gradient,
+)
 
 Map: TypeAlias = Callable[[Tensor], Tensor]
 """A torch function of a batch of points, (n, D) → (n,) or (n, k), that treats them one by one."""
@@ -49,8 +54,7 @@ class Linearization:
             )
         if product is None:
             return torch.zeros_like(self.shift)
-        if not bool(torch.isfinite(product).all()):
-            raise ValueError(f"{self.name} must have finite derivatives at the points; got NaN or infinity")
+        check_finite_derivatives(product, self.name)
         return product
 
     def jacobian(self) -> Float[Tensor, "n k dim"]:
@@ -76,6 +80,7 @@ def linearize_gradient(function: ScalarFunction, points: Float[Tensor, "n dim"],
 
 def n_outputs(function: Map, points: Float[Tensor, "n dim"], *, name: str) -> int:
     """Ask how many values a map has per point, at the first of them."""
+    check_callable(function, name)
     with torch.no_grad():
         return checked_values(function(points[:1]), points[:1], name=name)[0].numel()
 
@@ -95,6 +100,7 @@ def checked_values(values: object, points: Float[Tensor, "n dim"], *, name: str)
 
 def _trace(function: Map, points: Float[Tensor, "n dim"], name: str) -> Linearization:
     """Evaluate a map at points + 0, where the zeros ask for derivatives in place of the caller's points."""
+    check_callable(function, name)
     keeps_graph = torch.is_grad_enabled() and points.requires_grad
     with torch.enable_grad():
         shift = torch.zeros_like(points, requires_grad=True)

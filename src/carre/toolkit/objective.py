@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from carre.toolkit.batches import in_parts
-from carre.toolkit.derivatives import euclidean_gradient, values_of
+from carre.toolkit.derivatives import check_callable, euclidean_gradient, values_of
 
 DIFFERENCES = "differences"
 # In σ. The error of a central difference is h²f‴/6: this is far below what σ resolves, and far above rounding.
@@ -36,8 +36,7 @@ class Objective:
     wants_arrays: bool = False
 
     def __post_init__(self) -> None:
-        if not callable(self.function):
-            raise ValueError(f"function must be callable; got {type(self.function).__name__}")
+        check_callable(self.function, "function")
         if self.gradient is not None and self.gradient != DIFFERENCES and not callable(self.gradient):
             raise ValueError(
                 f"gradient must be None (autograd), {DIFFERENCES!r}, or a function of points; got {self.gradient!r}"
@@ -75,8 +74,12 @@ class Objective:
     def _asked(self, function: Callable[[Any], Any], points: Tensor, shape: tuple[int, ...], name: str) -> Tensor:
         """Ask a black box in its own kind of array, and check the shape of the answer."""
         answer = function(points.cpu().numpy() if self.wants_arrays else points)
-        # A copy: answers may be read-only arrays.
-        answer = answer if isinstance(answer, Tensor) else torch.tensor(np.asarray(answer))
+        if not isinstance(answer, Tensor):
+            array = np.asarray(answer)
+            if array.dtype.kind not in "fiub":
+                raise ValueError(f"{name} must return real numbers; got {type(answer).__name__} of dtype {array.dtype}")
+            # A copy: answers may be read-only arrays.
+            answer = torch.tensor(array)
         tensor = answer.detach().to(points)
         if tensor.shape == (*shape, 1):
             tensor = tensor[..., 0]

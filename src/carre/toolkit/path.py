@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,8 +13,8 @@ from torch import Tensor
 
 from carre.fields import MetricField
 from carre.neighbors import build_index
-from carre.toolkit.distance import walk_back
-from carre.toolkit.landing import land, straying
+from carre.toolkit.distance import distance_from_data
+from carre.toolkit.landing import straying
 from carre.validation import as_points
 
 # Where a segment is asked how far it is from the data. A quarter beside the middle: halfway between two equal sheets
@@ -26,6 +27,7 @@ _LEAST_JUMP, _SURE_JUMP = 1.5, 10.0
 # In σ: inner nodes are landed, or nearly.
 _LARGEST_DISTANCE = 3.0
 _FAR = 2.0
+_NOT_EXAMINED = "not examined: no field was asked"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,7 +39,8 @@ class Path:
         arrived: Whether the construction came to its goal: the flow at its end, the geodesic at its shortest.
         connected: Whether the curve stays on the data. It does not where an inner node is 3σ away, nor where a segment
             leaves the data: where at a quarter, half or three quarters of it they are further away than at its ends,
-            by more than 1.5σ and an eighth of its length, or by more than 10σ. A gap below 6σ may not be seen.
+            by more than 1.5σ and an eighth of its length, or by more than 10σ. A gap below 6σ may not be seen. True,
+            and no evidence, where no field was asked: ``strayed`` is NaN there, and ``reasons`` says so.
         strayed: The largest distance of the curve from the data in units of σ, over nodes and points between them,
             as the denoiser measures it; NaN where no field was asked.
         reasons: A sentence on each curve, empty where there is nothing to say.
@@ -45,7 +48,7 @@ class Path:
     Example:
         >>> path = Path.through([[0.0, 0.0], [3.0, 0.0], [3.0, 1.0]])
         >>> path
-        Path(paths=1, nodes=3, dim=2, arrived=1, connected=1)
+        Path(paths=1, nodes=3, dim=2, arrived=1, connected=unknown)
         >>> path.length()
         tensor([4.], dtype=torch.float64)
         >>> path(0.5)
@@ -60,7 +63,10 @@ class Path:
 
     @classmethod
     def through(cls, nodes: Any) -> Path:
-        """Draw curves through given nodes, (nodes, dim) for one curve or (paths, nodes, dim), arrays or tensors."""
+        """Draw curves through given nodes, (nodes, dim) for one curve or (paths, nodes, dim), arrays or tensors.
+
+        No field is asked whether they stay on the data.
+        """
         shape = nodes.shape if isinstance(nodes, Tensor) else np.shape(nodes)
         if len(shape) not in (2, 3) or shape[-2] < 2:
             raise ValueError(f"nodes must have shape (paths, nodes, dim) with at least 2 nodes; got {tuple(shape)}")
@@ -68,7 +74,7 @@ class Path:
         tensor = as_points(flat.reshape(-1, shape[-1]), name="nodes").tensor.detach()
         tensor = tensor.reshape(-1, *shape[-2:])
         known = torch.ones(len(tensor), dtype=torch.bool, device=tensor.device)
-        return cls(tensor, known, known, tensor.new_full((len(tensor),), torch.nan), ("",) * len(tensor))
+        return cls(tensor, known, known, tensor.new_full((len(tensor),), torch.nan), (_NOT_EXAMINED,) * len(tensor))
 
     @property
     def n_nodes(self) -> int:
@@ -81,7 +87,8 @@ class Path:
         return self.nodes.shape[2]
 
     def __repr__(self) -> str:
-        counts = f"arrived={int(self.arrived.sum())}, connected={int(self.connected.sum())}"
+        connected = "unknown" if bool(self.strayed.isnan().all()) else int(self.connected.sum())
+        counts = f"arrived={int(self.arrived.sum())}, connected={connected}"
         return f"Path(paths={len(self)}, nodes={self.n_nodes}, dim={self.dim}, {counts})"
 
     def __len__(self) -> int:
@@ -130,8 +137,7 @@ class Path:
 
     def resample(self, n_nodes: int) -> Path:
         """Place nodes at equal distances along the polygons."""
-        if n_nodes < 2:
-            raise ValueError(f"n_nodes must be at least 2, the start and the end; got {n_nodes}")
+        n_nodes = checked_nodes(n_nodes)
         inner = self.evaluate(torch.linspace(0, 1, n_nodes, dtype=torch.float64)[1:-1])
         return replace(self, nodes=torch.cat([self.nodes[:, :1], inner, self.nodes[:, -1:]], 1))
 
@@ -147,15 +153,24 @@ class Path:
         """Compute the lengths of the smooth curves through the nodes, of which the segments are chords.
 
         A chord c that turns by φ belongs to an arc of c(1 + φ²/24): error O(h⁴) instead of the polygon's O(h²).
+        Repeated nodes count once.
         """
         if self.n_nodes < 3:
             return self.length()
         lengths = self._segment_lengths()
-        directions = self.nodes.diff(dim=1) / lengths.clamp_min(_tiny(lengths))[..., None]
+        # Between repeated nodes there is no direction: such segments go to the end, where they turn by nothing.
+        is_still = lengths <= 4 * torch.finfo(lengths.dtype).eps * self.nodes.abs().amax((1, 2))[:, None]
+        order = is_still.byte().argsort(dim=1, stable=True)
+        lengths, moves = lengths.gather(1, order), ~is_still.gather(1, order)
+        rows = torch.arange(len(self), device=order.device)[:, None]
+        directions = self.nodes.diff(dim=1)[rows, order] / lengths.clamp_min(_tiny(lengths))[..., None]
         half = 0.5 * torch.linalg.vector_norm(directions.diff(dim=1), dim=-1)
-        turning = 4 * half.clamp(max=1).asin().square()
-        padded = torch.cat([turning[:, :1], turning, turning[:, -1:]], 1)
-        return (lengths * (1 + (padded[:, 1:] + padded[:, :-1]) / 48)).sum(-1)
+        turning = torch.where(moves[:, 1:], 4 * half.clamp(max=1).asin().square(), 0)
+        before = torch.cat([turning[:, :1], turning], 1)
+        # The last segment turns at its end as at its start.
+        after = torch.where(moves[:, 1:], turning, before[:, :-1])
+        after = torch.cat([after, before[:, -1:]], 1)
+        return (lengths * (1 + (before + after) / 48)).sum(-1)
 
     def energy(self) -> Float[Tensor, " paths"]:
         """Compute ½∫|ẋ|²dt over [0, 1] with equal times between nodes: half the squared length, if evenly spaced."""
@@ -192,7 +207,8 @@ def examine(
     chords = torch.linalg.vector_norm(nodes.diff(dim=1), dim=-1) / bandwidth[:, None]
     is_jump = bulge > (_LARGEST_SAGITTA * chords).clamp(_LEAST_JUMP, _SURE_JUMP)
     is_off = at_nodes[:, 1:-1] > _LARGEST_DISTANCE
-    return ~(is_jump.any(-1) | is_off.any(-1)), away.amax(-1)
+    # Where a field answers with NaN, nothing is known to be on the data.
+    return away.isfinite().all(-1) & ~(is_jump.any(-1) | is_off.any(-1)), away.amax(-1)
 
 
 def _distances(
@@ -203,9 +219,24 @@ def _distances(
     far = (away > _FAR * bandwidth).nonzero()[:, 0]
     if len(far) == 0:
         return away
-    y, s = points[far], bandwidth[far]
-    walked = torch.linalg.vector_norm(land(field, walk_back(field, y, s), s) - y, dim=-1)
+    walked = distance_from_data(field, points[far], bandwidth[far])
     return away.index_copy(0, far, torch.maximum(walked, away[far]))
+
+
+def checked_integer(value: Any, *, name: str, least: int, reason: str = "") -> int:
+    """Check that an option is an integer, and large enough."""
+    try:
+        count = operator.index(value)
+    except TypeError as error:
+        raise ValueError(f"{name} must be an integer; got {value!r}") from error
+    if count < least:
+        raise ValueError(f"{name} must be at least {least}{reason}; got {count}")
+    return count
+
+
+def checked_nodes(n_nodes: Any) -> int:
+    """Check a number of nodes."""
+    return checked_integer(n_nodes, name="n_nodes", least=2, reason=", the start and the end")
 
 
 def _tiny(values: Tensor) -> float:

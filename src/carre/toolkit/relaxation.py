@@ -24,9 +24,10 @@ def relax(
 ) -> tuple[Float[Tensor, "p n dim"], Bool[Tensor, " p"]]:
     """Minimize E = (1 + λ)(n/2)Σ d_kᵀ(G(mid_k) + λI)⁻¹d_k over curves with fixed ends [THEORY §4.7].
 
-    Directions along the data cost 1, directions across (1 + λ)/λ: no landing is needed, but curves sag inwards by about
-    (3/16)λθ²R. The gradient is preconditioned by B(T⁻¹ ⊗ I)B with B = (G + λI)^½ at the nodes and T the chain of
-    second differences, which makes the number of sweeps independent of λ and of the number of nodes.
+    G keeps its own ridge, if it has one. Directions along the data cost 1, directions across (1 + λ)/λ: no landing is
+    needed, but curves sag inwards by about (3/16)λθ²R. The gradient is preconditioned by B(T⁻¹ ⊗ I)B with
+    B = (G + λI)^½ at the nodes and T the chain of second differences, which makes the number of sweeps independent of
+    λ and of the number of nodes.
 
     Returns:
         The nodes, and whether each curve came to rest.
@@ -65,7 +66,8 @@ def metric_energy(
         free = nodes.detach().requires_grad_()
         middles = (free[:, 1:] + free[:, :-1]) / 2
         steps = free.diff(dim=1).flatten(0, 1)
-        metric = field.metric(middles.flatten(0, 1), sigma).with_ridge(ridge)
+        metric = field.metric(middles.flatten(0, 1), sigma)
+        metric = metric.with_ridge(metric.ridge + ridge)
         parts = (steps * metric.solve(steps)).sum(-1).reshape(len(nodes), segments)
         energy = 0.5 * (1 + ridge) * segments * parts.sum(-1)
         (slope,) = torch.autograd.grad(energy.sum(), free)
@@ -83,11 +85,12 @@ def _precondition(
     count = slope.shape[1]
     spectrum = field.metric(nodes[:, 1:-1].flatten(0, 1), bandwidth.repeat_interleave(count)).spectrum()
     vectors = spectrum.vectors.reshape(*slope.shape, -1)
-    roots = ((spectrum.values - spectrum.floor + ridge).sqrt() - math.sqrt(ridge)).reshape(len(nodes), count, -1)
+    floor = math.sqrt(spectrum.floor + ridge)
+    roots = ((spectrum.values + ridge).sqrt() - floor).reshape(len(nodes), count, -1)
 
     def root(v: Tensor) -> Tensor:
         coordinates = torch.einsum("pnda,pnd->pna", vectors, v)
-        return math.sqrt(ridge) * v + torch.einsum("pnda,pna->pnd", vectors, roots * coordinates)
+        return floor * v + torch.einsum("pnda,pna->pnd", vectors, roots * coordinates)
 
     ones = torch.ones(count - 1, dtype=slope.dtype, device=slope.device)
     second = 2 * torch.eye(count).to(slope) - torch.diag(ones, 1) - torch.diag(ones, -1)

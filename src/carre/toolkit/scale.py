@@ -15,8 +15,8 @@ from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.calibration import calibration_error
 from carre.validation import as_points
 
-_CALIBRATION_LIMIT = 0.3
-_CLEAR_GAP = 0.4
+CALIBRATION_LIMIT = 0.3
+CLEAR_GAP = 0.4
 # A point leaves the common scale only for a gap that is wider by this much: gaps of single points are noisy.
 _WORTH_LEAVING = 0.05
 
@@ -52,14 +52,14 @@ class ScaleProfile:
     @property
     def is_admissible(self) -> np.ndarray:
         """Which σ are calibrated, so that the field may be believed there; all, where that is not known."""
-        admissible: np.ndarray = np.isnan(self.calibration) | (self.calibration < _CALIBRATION_LIMIT)
+        admissible: np.ndarray = np.isnan(self.calibration) | (self.calibration < CALIBRATION_LIMIT)
         return admissible
 
 
 def choose_bandwidth(
     field: MetricField,
-    samples: Float[Tensor, "n dim"],
-    grid: np.ndarray,
+    samples: Any,
+    grid: Any,
     *,
     max_dim: int | None = None,
     supported_from: float = 0.0,
@@ -86,16 +86,18 @@ def choose_bandwidth(
         generator: Source of the noise in the calibration error.
         calibrated: Whether the field has a denoiser to calibrate against.
     """
+    samples = as_points(samples, dim=field.dim, name="samples").tensor
+    grid = checked_grid(grid)
     rows = [_statistics(field, samples, sigma, max_dim, generator, calibrated) for sigma in grid.tolist()]
     eigenvalues = np.array([row[0] for row in rows])
     idempotency, gap, errors = np.array([row[1] for row in rows]).T
-    admissible = errors < _CALIBRATION_LIMIT if calibrated else np.ones(len(grid), dtype=bool)
+    admissible = errors < CALIBRATION_LIMIT if calibrated else np.ones(len(grid), dtype=bool)
     supported = admissible & (grid >= 0.99 * supported_from)
     widest = gap[admissible].max(initial=0.0)
     if not admissible.any():
         chosen = int(errors.argmin())
-        reason = f"no scale is calibrated within {_CALIBRATION_LIMIT}; this one comes nearest. Train longer"
-    elif widest >= _CLEAR_GAP:
+        reason = f"no scale is calibrated within {CALIBRATION_LIMIT}; this one comes nearest. Train longer"
+    elif widest >= CLEAR_GAP:
         chosen, reason = _widest_gap(gap, _gap_positions(eigenvalues, max_dim), admissible, supported)
     elif supported.any():
         chosen = int(np.where(supported, idempotency, np.inf).argmin())
@@ -109,12 +111,25 @@ def choose_bandwidth(
     return ScaleProfile(grid, eigenvalues, idempotency, gap, errors, chosen, reason)
 
 
+def checked_grid(grid: Any, *, name: str = "grid") -> np.ndarray:
+    """Check candidates for σ: positive, finite, ascending."""
+    array = np.asarray(grid, dtype=np.float64)
+    if (
+        array.ndim != 1
+        or len(array) == 0
+        or not (np.diff(array, prepend=0.0) > 0).all()
+        or not np.isfinite(array).all()
+    ):
+        raise ValueError(f"{name} must be positive and ascending; got {grid}")
+    return array
+
+
 def _widest_gap(
     gap: np.ndarray, position: np.ndarray, admissible: np.ndarray, supported: np.ndarray
 ) -> tuple[int, str]:
     """Find the widest gap; of structures with different numbers of dimensions, that of the finest one."""
     widest = int(np.where(admissible, gap, -np.inf).argmax())
-    finer = supported & (gap >= _CLEAR_GAP) & (position > position[widest])
+    finer = supported & (gap >= CLEAR_GAP) & (position > position[widest])
     if not finer.any():
         return widest, f"the spectral gap is widest here ({gap[widest]:.2f})"
     finest = finer & (position == position[finer].max())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carre.fields import Bandwidth, MetricField
@@ -14,7 +16,8 @@ from carre.geometry import LowRankMetric, principal_angles
 from carre.toolkit.batches import Progress, in_parts
 from carre.validation import Points, as_bandwidth, as_points
 
-_TANGENT_ABOVE = 0.5
+# At an edge of the data the eigenvalue across it falls to 1 − 2/π = 0.36; gradients should not lose that direction.
+TANGENT_ABOVE = 1 / 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,15 +54,17 @@ def tangent_frame(metric: LowRankMetric, dim: int | None = None) -> TangentFrame
 
     Args:
         metric: The metric, one matrix per point.
-        dim: The number of tangent directions; None takes, at each point, the eigenvalues above ½.
+        dim: The number of tangent directions; None takes, at each point, the eigenvalues above ⅓: at edges of the data
+            they fall to 0.36.
     """
     spectrum = metric.spectrum()
     leading = spectrum.values.shape[-1]
     if dim is None:
-        counts = (spectrum.values.detach() > _TANGENT_ABOVE).sum(-1)
+        counts = (spectrum.values.detach() > TANGENT_ABOVE).sum(-1)
+        _warn_without_directions(counts)
         dim = max(1, int(counts.max()))
     else:
-        _check_dim(dim, leading, metric)
+        dim = _checked_dim(dim, leading, metric)
         counts = torch.full(spectrum.values.shape[:-1], dim, device=metric.factor.device)
     is_tangent = torch.arange(leading, device=counts.device) < counts[..., None]
     return TangentFrame(
@@ -75,12 +80,12 @@ def tangent_frame(metric: LowRankMetric, dim: int | None = None) -> TangentFrame
 def largest_dim(
     field: MetricField, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"], dim: int | None = None
 ) -> int:
-    """Return how many columns the frames of all points need: ``dim``, or the largest number of eigenvalues above ½."""
+    """Return how many columns the frames of all points need: ``dim``, or the largest number of eigenvalues above ⅓."""
     if dim is not None:
         return dim
     with torch.no_grad():
         counts = in_parts(
-            lambda y, s: (field.metric(y, s).eigenvalues() > _TANGENT_ABOVE).sum(-1),
+            lambda y, s: (field.metric(y, s).eigenvalues() > TANGENT_ABOVE).sum(-1),
             points,
             bandwidth,
             numbers_per_item=64 * field.dim,
@@ -129,7 +134,7 @@ def project(
         points: Points, shape (n, D).
         vectors: One vector per point, shape (n, D).
         bandwidth: σ, one number or one per point.
-        dim: Dimension of the tangent spaces; None counts the eigenvalues above ½ at each point.
+        dim: Dimension of the tangent spaces; None counts the eigenvalues above ⅓ at each point.
         progress: Told how far the work is.
 
     Example:
@@ -191,9 +196,29 @@ def as_vectors(vectors: Any, points: Points, *, name: str) -> Float[Tensor, "n d
     return tensor
 
 
-def _check_dim(dim: int, leading: int, metric: LowRankMetric) -> None:
-    if not 1 <= dim <= leading:
+def _checked_dim(dim: Any, leading: int, metric: LowRankMetric) -> int:
+    """Check a number of directions."""
+    try:
+        count: int = operator.index(dim)
+    except TypeError as error:
+        raise ValueError(
+            f"dim must be one integer for all points, or None for the dimension of each; got {dim!r}"
+        ) from error
+    if not 1 <= count <= leading:
         remedy = "" if metric.rank >= metric.dim else ". Fit with a larger rank to ask for more directions"
         raise ValueError(
-            f"dim must lie between 1 and {leading} (rank {metric.rank} in dimension {metric.dim}); got {dim}{remedy}"
+            f"dim must lie between 1 and {leading} (rank {metric.rank} in dimension {metric.dim}); got {count}{remedy}"
+        )
+    return count
+
+
+def _warn_without_directions(counts: Int[Tensor, "*batch"]) -> None:
+    """Warn of points at which nothing is tangent, where every derivative along the data would be zero."""
+    n_lost = int((counts == 0).sum())
+    if n_lost:
+        warnings.warn(
+            f"{n_lost} of {counts.numel()} points have no tangent direction: no eigenvalue is above ⅓. They are far "
+            "from the data, or bandwidth is too large; see check. Give dim to take the leading directions anyway",
+            UserWarning,
+            stacklevel=4,
         )

@@ -11,9 +11,9 @@ from torch import Tensor
 from carre.fields import Bandwidth, MetricField
 from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.path import Path
+from carre.toolkit.tangent import TANGENT_ABOVE
 from carre.validation import as_bandwidth, as_points
 
-_TANGENT_ABOVE = 1 / 3
 # Directions of two tangent spaces that are at right angles have nothing in common.
 _RIGHT_ANGLE = 1e-6
 
@@ -54,11 +54,10 @@ def parallel_transport(
         >>> carried[0, -1].round(decimals=6)
         array([-1.,  0.])
     """
+    _check_path(path, field.dim)
     given = as_points(vectors, dim=field.dim, name="vectors")
     if len(given.tensor) != len(path):
         raise ValueError(f"vectors must be one per path, {len(path)}; got {len(given.tensor)}")
-    if path.dim != field.dim:
-        raise ValueError(f"path must run in the field's space, dimension {field.dim}; got {path.dim}")
     sigma = as_bandwidth(bandwidth, path.nodes[:, 0])
 
     def part(nodes: Tensor, v: Tensor, s: Tensor) -> Tensor:
@@ -91,10 +90,17 @@ def bases_along(
         return metric.tangent_basis(dim).reshape(*nodes.shape, -1)
     spectrum = metric.spectrum()
     if dim is None:
-        dim = (spectrum.values.reshape(*nodes.shape[:2], -1).mean(1) > _TANGENT_ABOVE).sum(-1)
+        dim = (spectrum.values.reshape(*nodes.shape[:2], -1).mean(1) > TANGENT_ABOVE).sum(-1)
     width = max(1, int(dim.max()))
     is_tangent = torch.arange(width, device=nodes.device) < dim[:, None]
     return spectrum.vectors[..., :width].reshape(*nodes.shape, -1) * is_tangent[:, None, None]
+
+
+def _check_path(path: Any, dim: int) -> None:
+    if not isinstance(path, Path):
+        raise ValueError(f"path must be a Path; got {type(path).__name__}. Path.through(nodes) makes one")
+    if path.dim != dim:
+        raise ValueError(f"path must run in the field's space, dimension {dim}; got {path.dim}")
 
 
 def polar_factor(matrices: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:

@@ -19,7 +19,9 @@ from carre.validation import as_bandwidth, as_points
 # At distance t from data of curvature κ an eigenvalue is 1/(1 − tκ) [THEORY §1]: 1.5 a third of the way to the center
 # of curvature. Between two parts of the data it is larger.
 _LARGEST_EIGENVALUE = 1.5
-_TANGENT_ABOVE = 0.5
+# Halfway between normal and tangent, to count dimensions. Derivatives take directions from ⅓ on, to keep those across
+# an edge; at an edge the dimension is not clear, and is said not to be.
+_COUNTED_ABOVE = 0.5
 _CLEAR_GAP = 0.4
 # A learned metric may differ from a kernel's by this much, and by three times the error of sampling: a direction that
 # one of them lacks makes 1.
@@ -50,7 +52,7 @@ class Validity:
 
     Attributes:
         bandwidth: σ.
-        distance: How far the point is from the data.
+        distance: How far the point is from the data; infinity where the field's answer is not finite.
         reach: How far noise of deviation σ would carry it, or that of the samples if it is more.
         dimension: The number of eigenvalues above ½.
         largest_eigenvalue: The largest eigenvalue of G, near 1 on the data.
@@ -152,28 +154,36 @@ def check(
     """
     given = as_points(points, dim=field.dim)
     y, sigma = given.tensor.detach(), as_bandwidth(bandwidth, given.tensor).detach()
-    judge = None
+    judge, numbers = None, 64 * field.dim
     if samples is not None:
-        known = as_points(samples, dim=field.dim, name="samples").tensor.detach()
+        known = as_points(samples, dim=field.dim, name="samples").tensor.detach().to(y)
         judge = _Samples(field, known, float(sigma.median()))
+        numbers += judge.numbers_per_point
 
     def part(y: Tensor, s: Tensor) -> tuple[Tensor, ...]:
-        metric = field.metric(y, s)
+        metric, distance = _finite(field.metric(y, s), distance_from_data(field, y, s))
         eigenvalues = metric.eigenvalues()
-        dimension = (eigenvalues > _TANGENT_ABOVE).sum(-1)
+        dimension = (eigenvalues > _COUNTED_ABOVE).sum(-1)
         clipped = torch.nn.functional.pad(eigenvalues.clamp(0, 1), (0, 1))
         gap = (clipped[:, :-1] - clipped[:, 1:]).amax(-1)
         reach = noise_reach(s, field.dim - dimension)
         reach = reach if judge is None else reach.clamp_min(judge.usual_distance)
-        own = (distance_from_data(field, y, s), reach, dimension, eigenvalues[:, 0], gap)
+        own = (distance, reach, dimension, eigenvalues[:, 0], gap)
         return own if judge is None else (*own, *judge.compare(y, s, metric, dimension, reach))
 
     with torch.no_grad():
-        found = in_parts(part, y, sigma, numbers_per_item=64 * field.dim, progress=progress)
+        found = in_parts(part, y, sigma, numbers_per_item=numbers, progress=progress)
     columns = dict.fromkeys(_COLUMNS) | {"bandwidth": sigma} | dict(zip(_COLUMNS, found, strict=False))
     reasons = _reasons(Validity(**columns, reasons=("",) * len(y)))
     restored = {name: None if column is None else given.restore(column) for name, column in columns.items()}
     return Validity(**restored, reasons=reasons)
+
+
+def _finite(metric: LowRankMetric, distance: Float[Tensor, " n"]) -> tuple[LowRankMetric, Float[Tensor, " n"]]:
+    """Where an answer of the field is NaN or infinite, have it say that the data are infinitely far."""
+    known = torch.isfinite(metric.factor).flatten(1).all(1) & torch.isfinite(distance)
+    factor = torch.where(known[:, None, None], metric.factor, 0.0)
+    return LowRankMetric(factor, metric.ridge), torch.where(known, distance, torch.inf)
 
 
 class _Samples:
@@ -189,39 +199,63 @@ class _Samples:
         self.spacing = _SPARSE * float(spacings.quantile(_RARE))
         # Samples that are noisier than σ are all far from the data as σ sees them, and right where they are.
         some = samples[:: max(1, len(samples) // _N_DISTANCES)]
-        self.usual_distance = float(distance_from_data(field, some, bandwidth).quantile(_RARE))
+        distances = distance_from_data(field, some, bandwidth)
+        self.usual_distance = float(torch.where(torch.isfinite(distances), distances, 0.0).quantile(_RARE))
+
+    @property
+    def numbers_per_point(self) -> int:
+        """The kernel's factor, its copy, and the Gram matrices of its rows."""
+        n_rows = min(self.kernel.n_neighbors or self.kernel.n_samples, self.kernel.dim)
+        return 2 * n_rows * (self.kernel.dim + n_rows)
 
     def compare(
         self, y: Tensor, sigma: Tensor, metric: LowRankMetric, dimension: Tensor, reach: Tensor
     ) -> tuple[Tensor, ...]:
         """Compute the disagreement with a kernel and what is expected, the nearest distance and what is expected."""
         d = dimension.clamp_min(1).to(y)
+        nearest = self.index.search(y, 1).squared_distances[:, 0].sqrt().to(y).nan_to_num(torch.inf, torch.inf)
+        # Squares of larger distances overflow: the kernel is asked elsewhere, and not heard.
+        is_in_range = torch.isfinite((nearest / sigma).square())
+        y = torch.where(is_in_range[:, None], y, self.kernel.samples[:1])
         other = self.kernel.metric(y, sigma)
         square = metric.squared_norm() - 2 * metric.frobenius_product(other) + other.squared_norm()
         support = self.kernel.effective_neighbors(y, sigma)
         fewest = torch.clamp_min(d * (d + 2), _FEWEST_NEIGHBORS)
-        can_tell = (support >= fewest) & (self.kernel.truncation(y, sigma, float(d.mean())) >= _LEAST_TRUNCATION)
+        can_tell = is_in_range & (support >= fewest) & (self._truncation(y, sigma, d) >= _LEAST_TRUNCATION)
         disagreement = torch.where(can_tell, square.clamp_min(0).sqrt(), torch.nan)
         expected = _DISAGREEMENT + _SAMPLING_ERRORS * (d * (d + 2) / (4 * support)).sqrt()
-        nearest = self.index.search(y, 1).squared_distances[:, 0].sqrt().to(y)
         return disagreement, expected, nearest, (reach.square() + self.spacing**2).sqrt()
+
+    def _truncation(self, y: Tensor, sigma: Tensor, dimension: Tensor) -> Float[Tensor, " n"]:
+        """Compute the kernel's truncation at each point for its own dimension."""
+        truncation = torch.empty_like(sigma)
+        for d in set(dimension.tolist()):
+            own = dimension == d
+            truncation[own] = self.kernel.truncation(y[own], sigma[own], d)
+        return truncation
 
 
 def _reasons(found: Validity) -> tuple[str, ...]:
     """Write a sentence for each point."""
+    is_finite = torch.isfinite(found.distance)
     complaints: list[tuple[Bool[Tensor, " n"], str, tuple[Tensor, ...]]] = [
+        (~is_finite, "the field's answer is NaN or infinite: it knows no data near", ()),
         (
-            found.distance > found.reach,
+            is_finite & (found.distance > found.reach),
             "the data are {:.1f}σ away, farther than noise would carry a point ({:.1f}σ)",
             (found.relative_distance, found.reach / found.bandwidth),
         ),
-        (found.dimension == 0, "no eigenvalue is above ½: there is no tangent direction", ()),
+        (is_finite & (found.dimension == 0), "no eigenvalue is above ½: there is no tangent direction", ()),
         (
             found.largest_eigenvalue > _LARGEST_EIGENVALUE,
             "the largest eigenvalue is {:.2f}, not near 1: the point lies between parts of the data",
             (found.largest_eigenvalue,),
         ),
-        (found.gap < _CLEAR_GAP, "eigenvalues fall gradually, by {:.2f} at most: no clear dimension", (found.gap,)),
+        (
+            is_finite & (found.gap < _CLEAR_GAP),
+            "eigenvalues fall gradually, by {:.2f} at most: no clear dimension",
+            (found.gap,),
+        ),
     ]
     if found.nearest is not None:
         complaints += [

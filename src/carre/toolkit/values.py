@@ -19,7 +19,7 @@ from carre.validation import as_bandwidth, as_points
 
 # However small σ is, this many neighbors get weight: several per coefficient of the fit, so that noise of the values
 # is averaged and not followed. By default eight times as many are searched, for σ to reach.
-_FEWEST_NEIGHBORS, _PER_DIMENSION, _SEARCHED = 32, 8, 8
+FEWEST_NEIGHBORS, PER_DIMENSION, SEARCHED = 32, 8, 8
 # Directions along which the neighbors spread less than a thousandth of their widest show no slope.
 _LEAST_VARIANCE = 1e-6
 
@@ -48,7 +48,7 @@ def gradient_of_values(
         points: Where to estimate the gradient, shape (n, D).
         bandwidth: σ, one number or one per point. The weights have h = σ where samples are dense, and more where
             fewer than 32, or 8d, would count. A larger one averages noise out, a smaller one sees finer detail.
-        dim: Dimension d of the data; None counts the eigenvalues above ½ at each point.
+        dim: Dimension d of the data; None counts the eigenvalues above ⅓ at each point.
         n_neighbors: Samples to fit to, at most; by default 256 or 64d, whichever is more.
         progress: Told how far the work is.
 
@@ -67,7 +67,12 @@ def gradient_of_values(
     y = given.tensor
     sigma = as_bandwidth(bandwidth, y)
     known = as_points(samples, dim=field.dim, name="samples").tensor.detach().to(y)
-    measured = _as_values(values, known)
+    measured = real_values(values, known, name="values")
+    if measured.ndim > 2 or measured[0].numel() == 0:
+        raise ValueError(
+            f"values must be one number per sample, shape ({len(known)},), or a row of k, shape ({len(known)}, k); "
+            f"got {tuple(measured.shape)}"
+        )
     table = measured.reshape(len(known), -1)
     d = largest_dim(field, y, sigma, dim)
     if len(known) <= d:
@@ -75,8 +80,8 @@ def gradient_of_values(
             f"samples must be more than the dimension of the data, {d}, to fit a slope in every direction; "
             f"got {len(known)}. Give more samples or a smaller dim"
         )
-    fewest = max(_FEWEST_NEIGHBORS, _PER_DIMENSION * d)
-    count = min(_SEARCHED * fewest, len(known)) if n_neighbors is None else n_neighbors
+    fewest = max(FEWEST_NEIGHBORS, PER_DIMENSION * d)
+    count = min(SEARCHED * fewest, len(known)) if n_neighbors is None else n_neighbors
     count = checked_count(count, len(known), least=d + 1, reason=f", to fit a slope in {d} dimensions")
     index = build_index(known)
 
@@ -84,7 +89,8 @@ def gradient_of_values(
         found = index.search(y.detach(), count)
         basis = tangent_frame(field.metric(y, s), dim).basis
         coordinates = torch.einsum("nda,njd->nja", basis, known[found.indices] - y[:, None])
-        slopes = _slopes(coordinates, table[found.indices], _weights(found.squared_distances, s, fewest))
+        weights = neighbor_weights(found.squared_distances, s, fewest)
+        slopes = local_slopes(coordinates, table[found.indices], weights)
         return torch.einsum("nda,nak->nkd", basis, slopes)
 
     numbers = 4 * field.dim * (count + 16)
@@ -92,7 +98,7 @@ def gradient_of_values(
     return given.restore(result if measured.ndim == 2 else result[:, 0])
 
 
-def _weights(
+def neighbor_weights(
     squared_distances: Float[Tensor, "n j"], bandwidth: Float[Tensor, " n"], fewest: int
 ) -> Float[Tensor, "n j"]:
     """Compute normalized Gaussian weights of the neighbors.
@@ -105,7 +111,7 @@ def _weights(
     return torch.softmax(-squared_distances / (2 * variance[:, None]), 1)
 
 
-def _slopes(
+def local_slopes(
     coordinates: Float[Tensor, "n j d"], values: Float[Tensor, "n j k"], weights: Float[Tensor, "n j"]
 ) -> Float[Tensor, "n d k"]:
     """Solve the weighted least squares for b in v ≈ a + b·t; zero along directions that no neighbor shows."""
@@ -118,18 +124,15 @@ def _slopes(
     return axes @ (inverse[:, :, None] * (axes.mT @ (weighted.mT @ values)))
 
 
-def _as_values(values: Any, samples: Float[Tensor, "n dim"]) -> Float[Tensor, "n ..."]:
-    """Accept one number, or one row of numbers, per sample."""
+def real_values(values: Any, samples: Float[Tensor, "n dim"], *, name: str) -> Float[Tensor, "n ..."]:
+    """Accept finite numbers, one row per sample, on the device and in the dtype of the samples."""
     array = values.detach() if isinstance(values, Tensor) else np.asarray(values)
     if isinstance(array, np.ndarray) and array.dtype.kind not in "fiub":
-        raise ValueError(f"values must be real numbers; got dtype {array.dtype}")
+        raise ValueError(f"{name} must be real numbers; got dtype {array.dtype}")
     tensor = torch.as_tensor(array).to(samples)
     n = len(samples)
-    if tensor.ndim not in (1, 2) or len(tensor) != n or tensor[0].numel() == 0:
-        raise ValueError(
-            f"values must be one number per sample, shape ({n},), or a row of k, shape ({n}, k); "
-            f"got {tuple(tensor.shape)}"
-        )
+    if tensor.ndim == 0 or len(tensor) != n:
+        raise ValueError(f"{name} must have one row per sample, shape ({n}, ...); got {tuple(tensor.shape)}")
     if not bool(torch.isfinite(tensor).all()):
-        raise ValueError("values must be finite; got NaN or infinity. Drop those samples")
+        raise ValueError(f"{name} must be finite; got NaN or infinity. Drop those samples")
     return tensor
