@@ -11,8 +11,8 @@ Three things to know before believing such a picture. Plain steps stop earlier, 
 classifier is then less convinced by them; pushed on until they have moved as far, they convince it too. That is why
 this third way is shown, and why the measure is the distance to real digits. Most of what is gained there is gained by
 landing: images pushed freely as far, and landed once at the end, come about as near to real digits as those that
-were landed at every step. And the scale, twice the default one, was chosen by looking: at the default scale most of
-these descents leave the data before the box is sure.
+were landed at every step. And the scale, two and a half times the default one, was chosen by looking: at the default
+scale most of these descents leave the data before the box is sure.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def run(
     box = MLPClassifier((64,), alpha=0.1, max_iter=500, random_state=0).fit(train / BLACK, train_labels)
     second = KNeighborsClassifier(5).fit(train, train_labels)
     geometry = MetricMatching(rank=24, max_steps=max_steps, width=width, random_state=0, verbose=False).fit(train)
-    sigma = 2 * geometry.bandwidth_
+    sigma = 2.5 * geometry.bandwidth_
 
     chosen = np.concatenate([np.flatnonzero(test_labels == label)[:n_per_class] for label in range(N_CLASSES)])
     starts, targets, real = test[chosen], (test_labels[chosen] + 1) % N_CLASSES, np.delete(test, chosen, axis=0)

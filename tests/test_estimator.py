@@ -121,6 +121,7 @@ def test_score_prefers_the_data_over_something_else(fitted):
     assert fitted.score(QUERIES) == fitted.score(QUERIES)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_geometry():
     first, second, other = (
         MetricMatching(**{**TINY, "random_state": seed}).fit(circle()).metric(circle()).factor for seed in (3, 3, 4)
@@ -129,6 +130,7 @@ def test_the_same_seed_gives_the_same_geometry():
     assert not torch.equal(first, other)
 
 
+@pytest.mark.slow
 def test_units_do_not_matter():
     """Scaling and shifting the data scales and shifts the answers: the fit works in its own units."""
     samples = circle(200)
@@ -172,6 +174,7 @@ def test_a_given_bandwidth_is_not_second_guessed():
     assert geometry.scale_profile_ is None
 
 
+@pytest.mark.slow
 def test_stopping_in_the_linear_phase_warns_and_flat_data_do_not():
     rng = np.random.default_rng(0)
     sphere = rng.normal(size=(2000, 3))
@@ -205,6 +208,7 @@ def test_queries_outside_the_trained_range_warn(fitted):
     assert wide.bandwidth_range_[0] < 1e-4
 
 
+@pytest.mark.slow
 def test_a_rank_that_cuts_dimensions_off_warns():
     flat = np.random.default_rng(0).normal(size=(600, 5))
     with pytest.warns(UserWarning, match="rank 2 is too small.*up to 5"):

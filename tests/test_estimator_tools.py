@@ -95,6 +95,7 @@ def test_paths_start_and_end_where_they_should(geometry, points):
     assert leaving.nodes.shape[0] == 3
 
 
+@pytest.mark.slow
 def test_optimization_returns_arrays_and_stays_on_the_data(geometry, sphere, points):
     minimum = geometry.minimize(lambda y: y[:, 0], points, max_steps=30, dim=2)
     assert isinstance(minimum.points, np.ndarray)

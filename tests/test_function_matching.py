@@ -118,6 +118,7 @@ def test_units_of_data_and_functions_scale_the_answer(rng):
     )
 
 
+@pytest.mark.slow
 def test_maps_to_several_functions_add_an_axis_and_pairs_are_symmetric(rng):
     samples = Sphere(2).sample(200, generator=rng)
     points = samples[:6]
@@ -155,6 +156,7 @@ def test_what_is_learned_can_be_stored_and_answers_in_the_callers_kind(rng):
     assert learned.history.steps == 3
 
 
+@pytest.mark.slow
 def test_the_seed_decides_and_the_callers_generator_is_left_alone(rng):
     samples = Sphere(1).sample(200, generator=rng)
     state, told = torch.get_rng_state(), []

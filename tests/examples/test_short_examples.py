@@ -55,5 +55,5 @@ def test_images_pushed_along_the_data_stay_nearer_to_real_digits(load):
     ways = load("black_box_on_data").run(n_per_class=1, max_steps=300, width=64, n_train=800)["ways"]
     assert min(ways[way]["black box"] for way in ("on the data", "off the data", "off, as far")) > 0.9
     assert ways["on the data"]["nearest real digit"] < ways["off the data"]["nearest real digit"] - 1
-    assert ways["on the data"]["nearest real digit"] < ways["off, as far"]["nearest real digit"] - 3
+    assert ways["on the data"]["nearest real digit"] < ways["off, as far"]["nearest real digit"] - 2
     assert ways["off, as far"]["moved"] == pytest.approx(ways["on the data"]["moved"], rel=0.1)

@@ -29,6 +29,7 @@ def test_every_link_of_the_documentation_leads_somewhere():
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::carre.LinearPhaseWarning")
 def test_the_experiment_runs_on_a_small_sphere():
     row = load(ROOT / "experiments/core/run.py").fit_sphere(2, 4, 200, seed=1, n_test=20, max_steps=5)

@@ -109,6 +109,7 @@ def test_a_distance_is_lowest_at_its_point_where_it_has_no_derivative(rng):
     assert distances(found.points, target).max() < 1e-4 * SIGMA
 
 
+@pytest.mark.slow
 def test_a_quadratic_on_a_torus_is_lowest_where_both_circles_are(rng):
     torus = CliffordTorus([1.0, 0.7]).embed(6, generator=rng)
     target, starts = torus.sample(1, generator=rng), torus.sample(4, generator=rng)
@@ -155,6 +156,7 @@ def test_the_start_is_left_alone_and_its_kind_is_kept(rng):
     assert found.converged.all()
 
 
+@pytest.mark.slow
 def test_a_kernel_finds_the_minimum_within_its_sampling_error(rng):
     samples, starts = Sphere(1).sample(500, generator=rng), Sphere(1).sample(10, generator=rng)
     found = minimize(KernelField(samples), lambda x: x[:, 1], starts, SIGMA)

@@ -57,6 +57,7 @@ def test_lengths_on_spheres_are_angles(rng, dimension, ambient, bandwidth):
     assert torch.equal(path.nodes[:, -1], end)
 
 
+@pytest.mark.slow
 def test_lengths_on_a_flat_torus_are_those_of_the_shortest_way_around(rng):
     torus = CliffordTorus([1.0, 0.5])
     start, end = torus.sample(8, generator=rng), torus.sample(8, generator=rng)
