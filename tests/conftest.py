@@ -1,5 +1,6 @@
 import os
 
+import jaxtyping
 import pytest
 import torch
 
@@ -13,6 +14,12 @@ torch.set_num_threads(1)
 def rng() -> torch.Generator:
     """A generator with a fixed seed: every draw of a test comes from it."""
     return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave argument types unchecked, as outside of the tests: what people see then is the library's own sentence."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,7 +3,6 @@
 import math
 import pickle
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -15,12 +14,6 @@ from carre.matching import conditional_carre_du_champ, perturb, perturb_among
 from carre.toolkit.calculus import carre_du_champ
 
 TINY = {"max_steps": 3, "width": 8, "device": "cpu"}
-
-
-@pytest.fixture
-def unchecked(monkeypatch):
-    """Leave argument types unchecked, as outside of the tests."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def first(y):

@@ -79,6 +79,10 @@ def main() -> None:
     parts = arguments.only.split(",")
     if unknown := sorted(set(parts) - set(PARTS)):
         parser.error(f"--only must name parts among {', '.join(PARTS)}; got {', '.join(unknown)}")
+    if arguments.workers < 1:
+        parser.error(f"--workers must be at least 1; got {arguments.workers}")
+    if arguments.data is not None and not (arguments.data / "truth.txt").exists():
+        parser.error(f"--data must be a folder that --export wrote; there is no truth.txt in {arguments.data}")
     if arguments.workers > 1:
         os.environ["OMP_NUM_THREADS"] = "1"
     from dimension import export  # noqa: PLC0415

@@ -2,7 +2,6 @@
 
 import math
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -30,12 +29,6 @@ class Constant:
 
     def denoise(self, points, bandwidth):
         return points
-
-
-@pytest.fixture
-def unchecked(monkeypatch):
-    """Leave argument types unchecked, as outside of the tests."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def polynomials(y):

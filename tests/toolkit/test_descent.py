@@ -1,6 +1,5 @@
 """Minimizing along the data, against minima that are known (THEORY §4.6)."""
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -33,12 +32,6 @@ class RoundField:
 @pytest.fixture
 def sphere(rng):
     return Sphere(5).embed(20, generator=rng)
-
-
-@pytest.fixture
-def unchecked(monkeypatch):
-    """Leave argument types unchecked, as outside of the tests."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture

@@ -173,7 +173,9 @@ def check(
 
     with torch.no_grad():
         found = in_parts(part, y, sigma, numbers_per_item=numbers, progress=progress)
-    columns = dict.fromkeys(_COLUMNS) | {"bandwidth": sigma} | dict(zip(_COLUMNS, found, strict=False))
+    # Without samples the last columns are unknown.
+    known_columns = dict(zip(_COLUMNS[: len(found)], found, strict=True))
+    columns = dict.fromkeys(_COLUMNS) | {"bandwidth": sigma} | known_columns
     reasons = _reasons(Validity(**columns, reasons=("",) * len(y)))
     restored = {name: None if column is None else given.restore(column) for name, column in columns.items()}
     return Validity(**restored, reasons=reasons)
@@ -213,8 +215,10 @@ class _Samples:
     ) -> tuple[Tensor, ...]:
         """Compute the disagreement with a kernel and what is expected, the nearest distance and what is expected."""
         d = dimension.clamp_min(1).to(y)
-        nearest = self.index.search(y, 1).squared_distances[:, 0].sqrt().to(y).nan_to_num(torch.inf, torch.inf)
-        # Squares of larger distances overflow: the kernel is asked elsewhere, and not heard.
+        nearest = self.index.search(y, 1).squared_distances[:, 0].sqrt().to(y)
+        # Squares of the largest distances overflow, to infinity or NaN: such points are infinitely far, and the kernel
+        # is asked elsewhere, and not heard.
+        nearest = torch.where(torch.isfinite(nearest), nearest, torch.inf)
         is_in_range = torch.isfinite((nearest / sigma).square())
         y = torch.where(is_in_range[:, None], y, self.kernel.samples[:1])
         other = self.kernel.metric(y, sigma)
