@@ -12,6 +12,7 @@ import carre
 ROOT = Path(carre.__file__).parent
 ORDER = [
     "validation",
+    "datasets",
     "kernels",
     "geometry",
     "neighbors",
@@ -24,6 +25,7 @@ ORDER = [
     "evaluation",
     "fitting",
     "function_matching",
+    "persistence",
     "estimator",
     "report",
     "benchmarks",

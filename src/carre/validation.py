@@ -18,16 +18,24 @@ class Points:
     Attributes:
         tensor: The points, float32 or float64.
         is_array: Whether the caller gave a NumPy array (or something like one).
+        sample_shape: Channels, height and width, where the caller gave images.
     """
 
     tensor: Float[Tensor, "n dim"]
     is_array: bool
+    sample_shape: tuple[int, int, int] | None = None
 
     def restore(self, result: Tensor) -> Any:
         """Return a result as the caller's kind: a NumPy array, or a tensor on the caller's device."""
         if self.is_array:
             return result.detach().cpu().numpy()
         return result.to(self.tensor.device)
+
+    def restore_vectors(self, result: Float[Tensor, "*axes dim"]) -> Any:
+        """Return points or vectors as the caller's kind, as images where the caller gave images."""
+        if self.sample_shape is not None:
+            result = result.reshape(*result.shape[:-1], *self.sample_shape)
+        return self.restore(result)
 
 
 def as_points(points: Any, *, dim: int | None = None, name: str = "points") -> Points:
@@ -53,6 +61,44 @@ def as_points(points: Any, *, dim: int | None = None, name: str = "points") -> P
     if not bool(torch.isfinite(tensor).all()):
         raise ValueError(f"{name} must be finite; it contains NaN or infinity. Drop or impute those rows")
     return Points(tensor, is_array)
+
+
+def as_images(images: Any, *, sample_shape: tuple[int, int, int] | None = None, name: str = "images") -> Points:
+    """Accept images of shape (n, channels, height, width), and see them as flat points.
+
+    Integers and half precision become float32; the input is never modified.
+
+    Args:
+        images: An array, a tensor or nested lists.
+        sample_shape: The channels, height and width that they must have; None for any.
+        name: What errors call them.
+
+    Example:
+        >>> as_images(np.zeros((5, 1, 8, 8), dtype=np.uint8)).tensor.shape
+        torch.Size([5, 64])
+    """
+    is_array = not isinstance(images, Tensor)
+    given = images if isinstance(images, Tensor) else np.asarray(images)
+    shape = tuple(given.shape)
+    if len(shape) != 4:
+        wanted = ("channels", "height", "width") if sample_shape is None else sample_shape
+        remedy = ""
+        if shape == sample_shape:
+            remedy = ". Give a single image as image[None]"
+        elif len(shape) == 3 and (sample_shape is None or (1, *shape[1:]) == sample_shape):
+            remedy = f". Add an axis for the channel with {name}[:, None]"
+        raise ValueError(f"{name} must have shape (n, {', '.join(map(str, wanted))}) for images; got {shape}{remedy}")
+    if 0 in shape:
+        raise ValueError(f"{name} must not be empty; got shape {shape}")
+    n, channels, height, width = shape
+    if sample_shape is not None and (channels, height, width) != sample_shape:
+        raise ValueError(f"{name} must be images of shape {sample_shape}, like the samples of the fit; got {shape[1:]}")
+    flat = given.reshape(n, -1)
+    if isinstance(flat, Tensor) and not (flat.is_floating_point() or flat.is_complex()):
+        flat = flat.to(torch.float32)
+    elif isinstance(flat, np.ndarray) and flat.dtype.kind in "iub":
+        flat = flat.astype(np.float32)
+    return Points(as_points(flat, name=name).tensor, is_array, (channels, height, width))
 
 
 def _from_array(points: Any, name: str) -> Tensor:

@@ -58,6 +58,10 @@ def test_frobenius_products_with_either_kind_are_traces_of_dense_products(rng, m
         torch.testing.assert_close(left.frobenius_product(right), expected)
 
 
+def test_the_log_determinant_is_that_of_the_dense_matrix(metric):
+    torch.testing.assert_close(metric.log_determinant(), torch.linalg.slogdet(metric.dense()).logabsdet)
+
+
 def test_the_spectrum_is_that_of_the_dense_matrix(metric):
     spectrum = metric.spectrum()
     expected = torch.linalg.eigvalsh(metric.dense()).flip(-1)

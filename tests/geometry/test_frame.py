@@ -62,3 +62,18 @@ def test_a_small_true_dimension_is_kept(rng):
 def test_one_repeated_point_has_no_geometry():
     with pytest.raises(ValueError, match="same point"):
         AffineFrame.of(torch.ones(10, 3))
+
+
+@pytest.mark.parametrize("n", [50, 5], ids=["many samples", "fewer samples than columns"])
+def test_a_frame_is_the_same_from_a_few_rows_at_a_time(n, monkeypatch, rng):
+    """Memory for twelve numbers: two rows of six columns."""
+    samples = flat_samples(rng, n=n)
+    whole = AffineFrame.of(samples)
+    sizes = []
+    split = torch.split
+    monkeypatch.setattr(torch, "split", lambda rows, size: sizes.append(size) or split(rows, size))
+    monkeypatch.setattr("carre.geometry.frame._NUMBERS_AT_ONCE", 12)
+    parts = AffineFrame.of(samples)
+    assert set(sizes) == {2}
+    assert parts.scale == pytest.approx(whole.scale, rel=1e-14)
+    torch.testing.assert_close(parts.basis @ parts.basis.mT, whole.basis @ whole.basis.mT, rtol=0, atol=1e-12)

@@ -169,3 +169,14 @@ def test_where_single_precision_gives_up_double_precision_answers(monkeypatch, r
     values = LowRankMetric(factor).eigenvalues()
     assert values.dtype == torch.float32
     torch.testing.assert_close(values, expected)
+
+
+@pytest.mark.parametrize("rank", [2, 5, 7])
+def test_the_log_determinant_is_that_of_the_dense_matrix(rank, rng):
+    metric = LowRankMetric(torch.randn(3, rank, 5, dtype=torch.float64, generator=rng), 0.1)
+    torch.testing.assert_close(metric.log_determinant(), torch.linalg.slogdet(metric.dense()).logabsdet)
+
+
+def test_a_determinant_needs_a_ridge_where_the_rank_is_small(rng):
+    with pytest.raises(ValueError, match="ridge must be positive"):
+        LowRankMetric(torch.randn(3, 2, 5, generator=rng)).log_determinant()

@@ -9,7 +9,7 @@ from carre.geometry import LowRankMetric
 from carre.kernels import are_available, are_fused, fused_kernels
 from carre.matching import JacobianProbe, LogUniform, metric_matching_loss, perturb
 from carre.networks import build_model
-from carre.networks.pointwise import fourier_features, gated_linear, modulated_norm
+from carre.networks.pointwise import fourier_features, gated_linear, modulated_activation, modulated_norm
 from carre.training import Objective, TrainingConfig
 from carre.training.stepper import Stepper
 from carre.training.weights import FlatWeights, ListedWeights
@@ -44,6 +44,15 @@ def test_the_modulated_norm_is_its_formula(batch, width, rng):
     hidden = torch.randn(batch, width, generator=rng).requires_grad_()
     modulation = torch.randn(batch, 6 * width, generator=rng).requires_grad_()
     for fused, plain in both_ways(lambda h, m: modulated_norm(h, m.chunk(3, -1)[1]), hidden, modulation):
+        torch.testing.assert_close(fused, plain, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(5, 12, 3, 3), (3, 64, 28, 28), (2, 320, 7, 9), (1, 513, 1, 1)])
+def test_the_modulated_activation_is_its_formula(shape, rng):
+    image = torch.randn(shape, generator=rng).requires_grad_()
+    modulation = torch.randn(shape[0], 6 * shape[1], generator=rng).requires_grad_()
+    for fused, plain in both_ways(lambda x, m: modulated_activation(x, m.chunk(3, -1)[1]), image, modulation):
         torch.testing.assert_close(fused, plain, atol=1e-4, rtol=1e-4)
 
 

@@ -20,7 +20,7 @@ def sigma(*values):
     return torch.tensor(values)
 
 
-@pytest.mark.parametrize("block", [GatedBlock, PlainBlock])
+@pytest.mark.parametrize("block", ["gated", "plain"])
 @pytest.mark.parametrize("batch", [5, 7])
 def test_a_model_maps_points_and_bandwidths_to_a_mean_and_a_factor(block, batch):
     model = build_model(7, 4, width=16, n_blocks=2, spread=1.0, block=block)

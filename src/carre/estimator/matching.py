@@ -13,24 +13,28 @@ from sklearn.utils import check_random_state
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from carre.estimator.images import ImageMethods
+from carre.estimator.saving import SavingMethods
 from carre.estimator.tools import ToolMethods
 from carre.fitting import FitSettings, choose_device, fit_field
+from carre.networks import UNetSettings
 from carre.toolkit import predictive_score, rank_cuts_off
 from carre.training import LinearPhaseWarning, Progress, linear_phase
 
-_CHUNK = 16_384
-_SCORED_SCALES = 6
+# Parts of the same size whatever is free: the noise of a score is drawn part by part, and should not change.
+_SCORED_SCALES, _SCORED_BYTES = 6, 2**27
 _FEW_SAMPLES = 20
 _MOST_LANDMARKS = 5000
 
 
-class MetricMatching(ToolMethods, BaseEstimator):  # type: ignore[misc]
+class MetricMatching(ToolMethods, ImageMethods, SavingMethods, BaseEstimator):  # type: ignore[misc]
     """Learn the Riemannian geometry of a dataset from samples.
 
     Trains a network that outputs, at any point and any scale σ, the low-rank metric
     G = Cov[X | Y=y]/σ², whose leading eigenvectors are the directions the data can move in: its
     eigenvalues are near 1 along the data and near 0 across them. What is not given is chosen from
-    the data.
+    the data. Samples are rows of a table, shape (n, D), which an MLP learns, or images, shape (n, C, H, W), which a
+    U-Net learns; after a fit on images, points are images or flat, and come back as they were given.
 
     Args:
         rank: Rows of the factor of G; at least 2d−1 for data of dimension d.
@@ -40,24 +44,26 @@ class MetricMatching(ToolMethods, BaseEstimator):  # type: ignore[misc]
         method: ``"joint"`` (one stage, centered), ``"two-stage"`` (with ``denoiser``) or
             ``"uncentered"`` (the main text of the paper).
         denoiser: For the two-stage method, a callable ``(y, σ) ↦ E[X | Y=y]`` on tensors, in the units
-            of the data.
+            and the shape of the data.
         network: A module ``(y, σ) ↦ (mean, factor)`` to train instead of the default one. It sees
-            centered points in isotropic units.
-        width: Hidden width of the default network.
-        n_blocks: Residual blocks per trunk of the default network.
-        block: ``"gated"``, or ``"plain"`` as in the paper.
+            centered points in isotropic units, flat also if they are images. Or, for images, a
+            `carre.networks.UNetSettings` with the sizes of the U-Net.
+        width: Hidden width of the default network for tables.
+        n_blocks: Residual blocks per trunk of the default network for tables.
+        block: ``"gated"``, or ``"plain"`` as in the paper; of the default network for tables.
         ridge: λ ≥ 0 of G = FᵀF + λI.
         reduce: Whether to work in the linear hull of the samples where that is a proper subspace
             (constant or dependent columns, fewer samples than columns). Nothing is lost inside the hull; what
-            new points have outside of it is taken for noise.
+            new points have outside of it is taken for noise. Ignored for images: a U-Net needs all pixels.
         max_steps: Optimizer steps.
         max_seconds: Wall-clock budget instead of, or beside, the steps.
         batch_size: Noisy points per step.
         learning_rate: Its peak.
         validation_fraction: Share of the samples held out to watch training and to choose the scale.
-        patience: Stop after so many of the ten looks at the held-out samples without improvement. The weights of the
-            best look are kept in any case.
-        mixed_precision: Whether to multiply matrices in bfloat16 while training; on a GPU for wide networks by default.
+        patience: Stop after so many of the ten looks at the held-out samples (four for images on a CPU) without
+            improvement. The weights of the best look are kept in any case.
+        mixed_precision: Whether to multiply matrices in bfloat16 while training; by default on a GPU, for wide networks
+            and U-Nets.
         cuda_graph: Whether to replay training steps as a CUDA graph; switch it off for a network or denoiser
             that cannot be captured.
         device: Where to compute; None takes a GPU if there is one.
@@ -75,7 +81,9 @@ class MetricMatching(ToolMethods, BaseEstimator):  # type: ignore[misc]
         is_centered_: Whether G is the centered metric, with a denoiser beside it.
         history_: Held-out losses, and the gain over a linear denoiser, during training.
         landmarks_: Up to 5,000 of the samples, between which paths find their way.
-        n_features_in_: Columns of the samples.
+        n_features_in_: Columns of the samples, D; of images all their values, C·H·W.
+        sample_shape_: (C, H, W) of images; None for tables.
+        normalization_: That of the `carre.datasets.ImageDataset` of the fit; None for anything else.
 
     Example:
         >>> import numpy as np
@@ -95,7 +103,7 @@ class MetricMatching(ToolMethods, BaseEstimator):  # type: ignore[misc]
         bandwidth_range: Sequence[float] | None = None,
         method: str = "joint",
         denoiser: Callable[[Tensor, Tensor], Tensor] | None = None,
-        network: nn.Module | None = None,
+        network: nn.Module | UNetSettings | None = None,
         width: int | None = None,
         n_blocks: int = 3,
         block: str = "gated",
@@ -140,7 +148,8 @@ class MetricMatching(ToolMethods, BaseEstimator):  # type: ignore[misc]
         """Learn the geometry of the samples.
 
         Args:
-            X: Samples, shape (n, D): an array, a tensor, or anything like one.
+            X: Samples, shape (n, D), or images, shape (n, C, H, W): an array, a tensor, or anything like one; or a
+                dataset of images. Whole numbers are taken as they are: of uint8 images, σ is in steps of 0 to 255.
             y: Ignored.
         """
         before = dict(self.__dict__)
@@ -152,7 +161,7 @@ class MetricMatching(ToolMethods, BaseEstimator):  # type: ignore[misc]
             raise
 
     def _fit(self, X: Any) -> MetricMatching:
-        points = self._validated(X, reset=True)
+        points = self._first_validated(X)
         if len(points.tensor) < 2:
             raise ValueError(f"X must have at least 2 samples; got {len(points.tensor)} sample (n_samples = 1)")
         settings = FitSettings(**{name: getattr(self, name) for name in FitSettings.__dataclass_fields__})
@@ -164,13 +173,14 @@ class MetricMatching(ToolMethods, BaseEstimator):  # type: ignore[misc]
                 settings,
                 seed=seed,
                 device=self.device_,
+                sample_shape=points.sample_shape,
                 callback=lambda progress: _draw(bar, progress),
             )
         self.field_, self.history_, self.scale_profile_ = fit.field, fit.history, fit.profile
         self.bandwidth_, self.bandwidth_range_ = fit.bandwidth, fit.bandwidth_range
         self.supported_from_ = fit.supported_from
         self.is_centered_ = settings.method != "uncentered"
-        self.rank_ = self.field_.metric(points.tensor[:1].detach(), self.bandwidth_).rank
+        self.rank_ = fit.rank
         chosen = np.random.default_rng(seed).permutation(len(points.tensor))[:_MOST_LANDMARKS]
         self.landmarks_ = points.tensor.detach()[torch.from_numpy(chosen)].cpu()
         self.__dict__.pop("_graph", None)
@@ -207,7 +217,7 @@ class MetricMatching(ToolMethods, BaseEstimator):  # type: ignore[misc]
             scores = [
                 float(predictive_score(self.field_, part, sigma, generator=generator).sum())
                 for sigma in np.geomspace(low, high, _SCORED_SCALES).tolist()
-                for part in torch.split(samples, _CHUNK)
+                for part in torch.split(samples, self._points_at_once(samples, _SCORED_BYTES))
             ]
         return sum(scores) / (_SCORED_SCALES * len(samples))
 

@@ -11,18 +11,28 @@ import torch
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from carre.estimator.conversion import is_dataset, shape_of
 from carre.fields import NeuralField
 from carre.geometry import LowRankMetric
+from carre.neighbors.memory import working_memory
 from carre.toolkit import count_dimension, local_dimension
-from carre.validation import Points, as_bandwidth, as_points
+from carre.validation import Points, as_bandwidth, as_images, as_points
 
-_CHUNK = 16_384
+# Points at a time, at most, and what is held of each: so many factors.
+_CHUNK, _COPIES = 16_384, 4
 
 
 class QueryMethods:
-    """The questions of `MetricMatching` that need a fitted field, a default scale and a device, and nothing else."""
+    """The questions of `MetricMatching` that need a fitted field, a default scale and a device, and nothing else.
+
+    Points are of shape (n, D). After a fit on images they are images (n, C, H, W), or flat; points and vectors come
+    back in the shape that was given, while bases and factors stay flat.
+    """
 
     field_: NeuralField
+    rank_: int
+    sample_shape_: tuple[int, int, int] | None
+    normalization_: Any
     bandwidth_: float
     bandwidth_range_: tuple[float, float]
     device_: torch.device
@@ -30,10 +40,10 @@ class QueryMethods:
     n_features_in_: int
 
     def metric(self, X: Any, bandwidth: Any = None) -> LowRankMetric:
-        """Return the metric G at each point, as a `LowRankMetric` of tensors.
+        """Return the metric G at each point, as a `LowRankMetric` of tensors: n·rank·D numbers, with D flat.
 
         Args:
-            X: Points, shape (n, D).
+            X: Points, shape (n, D) or (n, C, H, W).
             bandwidth: σ, one number or one per point; None takes ``bandwidth_``.
         """
         points = self._validated(X)
@@ -56,7 +66,10 @@ class QueryMethods:
         return metric.scaled(0.5)
 
     def tangent_basis(self, X: Any, dim: int, bandwidth: Any = None) -> Any:
-        """Return orthonormal bases of the tangent spaces, shape (n, D, dim), leading direction first."""
+        """Return orthonormal bases of the tangent spaces, shape (n, D, dim), leading direction first.
+
+        Flat also for images: `tangent_images` returns the directions as images.
+        """
         points = self._validated(X)
         return points.restore(
             self._compute(points, bandwidth, lambda y, s: self.field_.metric(y, s).tangent_basis(dim))
@@ -66,7 +79,7 @@ class QueryMethods:
         """Return the local intrinsic dimension at each point.
 
         Args:
-            X: Points, shape (n, D).
+            X: Points, shape (n, D) or (n, C, H, W).
             bandwidth: σ, one number or one per point; None takes ``bandwidth_``.
             threshold: Count the eigenvalues of G above it. By default those above ½, and at edges of the data also the
                 direction in which they end (`carre.toolkit.local_dimension`).
@@ -87,17 +100,23 @@ class QueryMethods:
         return points.restore(self._compute(points, bandwidth, lambda y, s: self.field_.metric(y, s).eigenvalues()))
 
     def denoise(self, X: Any, bandwidth: Any = None) -> Any:
-        """Return E[X | Y=x] at each point: the pull back onto the data."""
+        """Return E[X | Y=x] at each point: the pull back onto the data, in the shape of X."""
         points = self._validated(X)
-        return points.restore(self._compute(points, bandwidth, self.field_.denoise))
+        return points.restore_vectors(self._compute(points, bandwidth, self.field_.denoise))
 
     def _compute(self, points: Points, bandwidth: Any, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """Apply a function of (points, σ) chunk by chunk on the device of the fit."""
+        """Apply a function of (points, σ) part by part on the device of the fit."""
         sigma = self._sigma(points, bandwidth).to(self.device_)
         tensor = points.tensor.to(self.device_)
+        size = self._points_at_once(tensor)
         with torch.set_grad_enabled(torch.is_grad_enabled() and tensor.requires_grad):
-            pairs = zip(torch.split(tensor, _CHUNK), torch.split(sigma, _CHUNK), strict=True)
+            pairs = zip(torch.split(tensor, size), torch.split(sigma, size), strict=True)
             return torch.cat([function(y, s) for y, s in pairs])
+
+    def _points_at_once(self, points: Tensor, memory: int | None = None) -> int:
+        """Return at how many points factors, and a few copies of them, fit into given bytes or the working memory."""
+        numbers = _COPIES * self.rank_ * self.field_.dim
+        return max(1, min(_CHUNK, working_memory(points.device, memory) // (points.element_size() * numbers)))
 
     def _sigma(self, points: Points, bandwidth: Any) -> Tensor:
         sigma = as_bandwidth(self.bandwidth_ if bandwidth is None else bandwidth, points.tensor)
@@ -107,15 +126,41 @@ class QueryMethods:
             warnings.warn(message + "extrapolation. Fit with a wider bandwidth_range", UserWarning, stacklevel=4)
         return sigma
 
-    def _validated(self, X: Any, *, reset: bool = False) -> Points:
-        """Check points: tensors here, everything else by scikit-learn, which also knows column names."""
-        if not reset:
-            check_is_fitted(self, "field_")
+    def _check_fitted(self) -> None:
+        check_is_fitted(self, "field_")
+
+    def _validated(self, X: Any, *, name: str = "X") -> Points:
+        """Check points: images and tensors here, everything else by scikit-learn, which also knows column names."""
+        self._check_fitted()
+        if is_dataset(X):
+            if X.normalization != self.normalization_:
+                raise ValueError(
+                    f"{name} must be normalized like the samples of the fit, by {self.normalization_}; got "
+                    f"{X.normalization}. Make a dataset with that normalization, or give its images"
+                )
+            X = X.images
+        shape = shape_of(X)
+        if len(shape) > 2 and self.sample_shape_ is not None:
+            return as_images(X, sample_shape=self.sample_shape_, name=name)
+        if len(shape) > 2:
+            raise ValueError(
+                f"{name} must have shape (n, {self.n_features_in_}), like the samples of the fit; got {shape}. "
+                f"Expected <= 2 axes: flatten with {name}.reshape(len({name}), -1)"
+            )
         if isinstance(X, Tensor):
-            points = as_points(X, dim=None if reset else self.field_.dim, name="X")
-            if reset:
-                self.n_features_in_ = points.tensor.shape[1]
-                self.__dict__.pop("feature_names_in_", None)
-            return points
-        array = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
-        return as_points(array, name="X")
+            return as_points(X, dim=self.field_.dim, name=name)
+        return as_points(validate_data(self, X, reset=False, dtype=[np.float64, np.float32]), name=name)
+
+    def _first_validated(self, X: Any) -> Points:
+        """Check the samples of a fit, and note what they are: tables with or without column names, or images."""
+        self.normalization_ = X.normalization if is_dataset(X) else None
+        X = X.images if is_dataset(X) else X
+        is_table = len(shape_of(X)) <= 2
+        if is_table and not isinstance(X, Tensor):
+            points = as_points(validate_data(self, X, reset=True, dtype=[np.float64, np.float32]), name="X")
+        else:
+            points = as_points(X, name="X") if is_table else as_images(X, name="X")
+            self.n_features_in_ = points.tensor.shape[1]
+            self.__dict__.pop("feature_names_in_", None)
+        self.sample_shape_ = points.sample_shape
+        return points

@@ -13,6 +13,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from carre import toolkit
+from carre.estimator.conversion import as_batch, brought_back, converted, of_arrays, of_images
 from carre.estimator.queries import QueryMethods
 from carre.toolkit import (
     DimensionEstimate,
@@ -26,7 +27,6 @@ from carre.toolkit import (
 )
 from carre.toolkit.batches import Progress
 from carre.training import History, linear_phase
-from carre.validation import Points
 
 _BAR_AFTER_SECONDS = 2.0
 
@@ -36,12 +36,14 @@ class ToolMethods(QueryMethods):
 
     Everywhere, ``bandwidth=None`` takes ``bandwidth_``, and ``dim=None`` the eigenvalues above ⅓ at each point, which
     also counts the direction across an edge. Answers carry no autograd graph; the functions of the toolkit do.
+
+    Where X is given as images, the caller's functions see images, and points and vectors come back as images; bases,
+    what refers to them, and the nodes of paths stay flat (`to_images` unfolds nodes).
     """
 
     scale_profile_: ScaleProfile | None
     landmarks_: Tensor
     history_: History
-    rank_: int
     verbose: bool
 
     def estimate_dimension(self, X: Any, bandwidth: float | None = None) -> DimensionEstimate:
@@ -80,20 +82,20 @@ class ToolMethods(QueryMethods):
 
     def project(self, X: Any, vectors: Any, bandwidth: Any = None, *, dim: int | None = None) -> Any:
         """Project a vector at each point onto the data; of a Euclidean gradient, this is the intrinsic one."""
-        return self._at(toolkit.project, X, bandwidth, dim=dim, partner=vectors)
+        return self._at(toolkit.project, X, bandwidth, dim=dim, partner=("vectors", vectors), vectors=True)
 
     def tangent_angles(self, X: Any, others: Any, *, dim: int, bandwidth: Any = None) -> Any:
         """Return the principal angles between the tangent spaces at pairs of points, in radians."""
-        return self._at(toolkit.tangent_angles, X, bandwidth, dim=dim, partner=others)
+        return self._at(toolkit.tangent_angles, X, bandwidth, dim=dim, partner=("others", others))
 
     def gradient(self, function: Callable[[Tensor], Tensor], X: Any, bandwidth: Any = None, **options: Any) -> Any:
         """Return the intrinsic gradient of a torch function at each point (`carre.toolkit.gradient`)."""
-        return self._at(toolkit.gradient, X, bandwidth, function, **options)
+        return self._at(toolkit.gradient, X, bandwidth, function, vectors=True, **options)
 
     def gradient_of_values(self, samples: Any, values: Any, X: Any, bandwidth: Any = None, **options: Any) -> Any:
         """Return the intrinsic gradient of a quantity that is known at samples (`carre.toolkit.gradient_of_values`)."""
-        known = self._validated(samples).tensor.detach().to(self.device_)
-        return self._at(toolkit.gradient_of_values, X, bandwidth, known, values, **options)
+        known = self._validated(samples, name="samples").tensor.detach().to(self.device_)
+        return self._at(toolkit.gradient_of_values, X, bandwidth, known, values, vectors=True, **options)
 
     def carre_du_champ_of(self, left: Any, right: Any, X: Any, bandwidth: Any = None) -> Any:
         """Return Γ(f, h) = ½⟨∇f, ∇h⟩ of torch functions or maps at each point (`carre.toolkit.carre_du_champ`)."""
@@ -119,7 +121,7 @@ class ToolMethods(QueryMethods):
 
     def mean_curvature(self, X: Any, bandwidth: Any = None, **options: Any) -> Any:
         """Return the mean curvature vector at each point (`carre.toolkit.mean_curvature`)."""
-        return self._at(toolkit.mean_curvature, X, bandwidth, **options)
+        return self._at(toolkit.mean_curvature, X, bandwidth, vectors=True, **options)
 
     def scalar_curvature(self, X: Any, bandwidth: Any = None, **options: Any) -> Any:
         """Return the scalar curvature at each point (`carre.toolkit.scalar_curvature`)."""
@@ -135,7 +137,7 @@ class ToolMethods(QueryMethods):
         **options: Any,
     ) -> Minimum:
         """Minimize a function along the data, from many starts at once (`carre.toolkit.minimize`)."""
-        function, gradient = _black_boxes(function, gradient, starts)
+        function, gradient = of_arrays(function, gradient, starts)
         minimum: Minimum = self._at(toolkit.minimize, starts, bandwidth, function, gradient=gradient, **options)
         return minimum
 
@@ -149,8 +151,8 @@ class ToolMethods(QueryMethods):
         **options: Any,
     ) -> Any:
         """Follow the gradient of a function along the data by fixed steps (`carre.toolkit.gradient_flow`)."""
-        function, gradient = _black_boxes(function, gradient, starts)
-        return self._at(toolkit.gradient_flow, starts, bandwidth, function, gradient=gradient, **options)
+        function, gradient = of_arrays(function, gradient, starts)
+        return self._at(toolkit.gradient_flow, starts, bandwidth, function, gradient=gradient, vectors=True, **options)
 
     def interpolate(self, start: Any, end: Any, bandwidth: Any = None, **options: Any) -> Path:
         """Flow from start to end along the data, as in the paper (`carre.toolkit.interpolate`)."""
@@ -160,6 +162,14 @@ class ToolMethods(QueryMethods):
         """Find the shortest path along the data, by way of the landmarks (`carre.toolkit.geodesic`)."""
         return self._between(toolkit.geodesic, start, end, bandwidth, **self._by_graph(bandwidth, options))
 
+    def thread(self, start: Any, end: Any, bandwidth: Any = None, **options: Any) -> Path:
+        """Draw a thread between points through the data, for images and other rough data (`carre.toolkit.thread`).
+
+        ``finest`` is the smallest trained σ unless it is given.
+        """
+        finest = float(np.minimum(self.bandwidth_range_[0], self.bandwidth_ if bandwidth is None else bandwidth).min())
+        return self._between(toolkit.thread, start, end, bandwidth, **{"finest": finest, **options})
+
     def geodesic_distances(self, X: Any, others: Any = None, bandwidth: Any = None, **options: Any) -> Any:
         """Return the lengths of geodesics from every point to every other one, shape (n, m)."""
 
@@ -167,27 +177,30 @@ class ToolMethods(QueryMethods):
             # Without others each pair is asked for once.
             return toolkit.geodesic_distances(field, points, *(rest if len(rest) == 2 else (None, *rest)), **more)
 
-        return self._at(geodesic_distances, X, bandwidth, partner=others, **self._by_graph(bandwidth, options))
+        return self._at(
+            geodesic_distances, X, bandwidth, partner=("others", others), **self._by_graph(bandwidth, options)
+        )
 
     def exponential(self, X: Any, velocities: Any, bandwidth: Any = None, **options: Any) -> Path:
         """Leave each point along the data with a velocity, for unit time (`carre.toolkit.exponential`)."""
-        path: Path = self._at(toolkit.exponential, X, bandwidth, partner=velocities, **options)
+        path: Path = self._at(toolkit.exponential, X, bandwidth, partner=("velocities", velocities), **options)
         return path
 
     def logarithm(self, X: Any, others: Any, bandwidth: Any = None, **options: Any) -> Any:
         """Return the velocities with which geodesics leave X to be at the others after unit time."""
-        return self._at(toolkit.logarithm, X, bandwidth, partner=others, **self._by_graph(bandwidth, options))
+        by_graph = self._by_graph(bandwidth, options)
+        return self._at(toolkit.logarithm, X, bandwidth, partner=("others", others), vectors=True, **by_graph)
 
     def parallel_transport(self, path: Path, vectors: Any, bandwidth: Any = None, **options: Any) -> Any:
         """Carry vectors along paths (`carre.toolkit.parallel_transport`)."""
-        points = self._validated(vectors)
-        placed = _converted(path, lambda tensor: tensor.to(self.device_))
+        points = self._validated(vectors, name="vectors")
+        placed = converted(path, lambda _, tensor: tensor.to(self.device_))
         sigma = self.bandwidth_ if bandwidth is None else bandwidth
         with self._bar("transport") as progress:
             carried = toolkit.parallel_transport(
                 self.field_, placed, points.tensor.to(placed.nodes), sigma, progress=progress, **options
             )
-        return points.restore(carried)
+        return points.restore_vectors(carried)
 
     def check(self, X: Any, bandwidth: Any = None, **options: Any) -> Validity:
         """Check whether the geometry can be relied on at points (`carre.toolkit.check`)."""
@@ -195,28 +208,51 @@ class ToolMethods(QueryMethods):
         return validity
 
     def _at(
-        self, function: Callable[..., Any], X: Any, bandwidth: Any, *before: Any, partner: Any = None, **options: Any
+        self,
+        function: Callable[..., Any],
+        X: Any,
+        bandwidth: Any,
+        *before: Any,
+        partner: tuple[str, Any] = ("", None),
+        vectors: bool = False,
+        **options: Any,
     ) -> Any:
-        """Call ``function(field, *before, points, [partner,] bandwidth)`` where the fit computes."""
+        """Call ``function(field, *before, points, [partner,] bandwidth)`` where the fit computes.
+
+        Args:
+            function: The tool.
+            X: The points.
+            bandwidth: σ, one number or one per point.
+            before: What the tool takes before the points; functions of points see what the caller gave.
+            partner: Other points, or vectors, and what errors call them.
+            vectors: Whether the answer is points or vectors.
+            options: Of the tool.
+        """
         points = self._validated(X)
         sigma = self._sigma(points, bandwidth).to(self.device_)
         given = points.tensor.detach().to(self.device_)
-        beside = [] if partner is None else [self._validated(partner).tensor.detach().to(given)]
+        name, other = partner
+        beside = [] if other is None else [self._validated(other, name=name).tensor.detach().to(given)]
+        before = tuple(of_images(argument, points.sample_shape) for argument in before)
+        if "gradient" in options:
+            options["gradient"] = of_images(options["gradient"], points.sample_shape)
         with self._bar(function.__name__) as progress:
             # A single σ is passed as one: for some tools there are not as many as points.
             scale = float(sigma[0]) if np.ndim(bandwidth) == 0 else sigma
             result = function(self.field_, *before, given, *beside, scale, progress=progress, **options)
-        return _brought_back(result, points)
+        return brought_back(result, points, vectors=vectors)
 
     def _between(self, function: Callable[..., Path], start: Any, end: Any, bandwidth: Any, **options: Any) -> Path:
-        """Call a construction of paths; a single point may be given as a vector."""
-        first, last = (self._validated(_as_batch(x)) for x in (start, end))
+        """Call a construction of paths; a single point may be given as a vector, or as one image."""
+        self._check_fitted()
+        ends = {"start": start, "end": end}
+        first, last = (self._validated(as_batch(x, self.sample_shape_), name=name) for name, x in ends.items())
         sigma = self._sigma(first, bandwidth)
         placed = first.tensor.detach().to(self.device_)
         with self._bar(function.__name__) as progress:
             scale = float(sigma[0]) if np.ndim(bandwidth) == 0 else sigma.to(self.device_)
             path = function(self.field_, placed, last.tensor.detach().to(placed), scale, progress=progress, **options)
-        home: Path = _converted(path, lambda tensor: tensor.to(first.tensor.device))
+        home: Path = converted(path, lambda _, tensor: tensor.to(first.tensor.device))
         return home
 
     def _by_landmarks(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -245,38 +281,3 @@ class ToolMethods(QueryMethods):
         disable = None if self.verbose else True
         with tqdm(total=100, desc=task, unit="%", delay=_BAR_AFTER_SECONDS, disable=disable) as bar:
             yield lambda fraction: bar.update(int(100 * fraction) - bar.n)
-
-
-def _as_batch(points: Any) -> Any:
-    """Take a vector for a batch of one point."""
-    if isinstance(points, Tensor):
-        return points[None] if points.ndim == 1 else points
-    return np.asarray(points)[None] if np.ndim(points) == 1 else points
-
-
-def _black_boxes(function: Any, gradient: Any, starts: Any) -> tuple[Any, Any]:
-    """Let functions without autograd see arrays where the caller works with arrays, wherever the fit computes."""
-    if gradient is None or isinstance(starts, Tensor):
-        return function, gradient
-
-    def of_arrays(black_box: Callable[[np.ndarray], Any]) -> Callable[[Tensor], Any]:
-        return lambda points: black_box(points.detach().cpu().numpy())
-
-    return tuple(of_arrays(box) if callable(box) else box for box in (function, gradient))  # type: ignore[return-value]
-
-
-def _brought_back(result: Any, points: Points) -> Any:
-    """Return what a tool answered as the caller's kind: arrays or tensors, alone or in a record."""
-    if isinstance(result, Tensor):
-        return points.restore(result)
-    if isinstance(result, Path):
-        return _converted(result, lambda tensor: tensor.to(points.tensor.device))
-    if dataclasses.is_dataclass(result):
-        return _converted(result, points.restore)
-    return tuple(_brought_back(part, points) for part in result)
-
-
-def _converted(record: Any, convert: Callable[[Tensor], Any]) -> Any:
-    """Copy a record with its tensors converted."""
-    values = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
-    return dataclasses.replace(record, **{name: convert(v) for name, v in values.items() if isinstance(v, Tensor)})

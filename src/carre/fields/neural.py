@@ -16,10 +16,11 @@ from carre.geometry import AffineFrame, LowRankMetric
 from carre.kernels import fused_kernels
 from carre.neighbors.transformations import untransformed
 from carre.networks import MetricModel
+from carre.networks.memory import points_at_once
 from carre.networks.pointwise import is_one_value
 from carre.validation import as_bandwidth, as_points
 
-# Points at a time: as many as keep a device busy.
+# Points at a time: as many as keep a device busy. Of images fewer, as many as fit into the working memory.
 _CHUNK = {"cpu": 16_384, "cuda": 65_536}
 
 
@@ -69,7 +70,8 @@ class NeuralField:
         points = as_points(points, dim=self.dim).tensor
         sigma = as_bandwidth(bandwidth, points)
         model, frame = self._at(points)
-        chunk = _CHUNK.get(points.device.type, _CHUNK["cpu"])
+        asked = getattr(model, want) if isinstance(model, MetricModel) else model
+        chunk = points_at_once(asked, points, largest=_CHUNK.get(points.device.type, _CHUNK["cpu"]))
         pairs = zip(torch.split(points, chunk), torch.split(sigma, chunk), strict=True)
         return torch.cat([self._outside(model, frame, y, s, want) for y, s in pairs])
 

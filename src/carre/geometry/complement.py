@@ -152,6 +152,10 @@ class ComplementMetric(LowRankMetric):
         level = lowered.new_full((), self._total).expand(*lowered.shape[:-1], self.dim - lowered.shape[-1])
         return torch.cat([level, lowered.clamp_min(self.ridge)], dim=-1)
 
+    def log_determinant(self) -> Float[Tensor, "*batch"]:
+        """Compute log det G from all of its eigenvalues."""
+        return self.eigenvalues().log().sum(-1)
+
     def spectrum(self) -> Spectrum:
         """Decompose G completely. The first D − k eigenvectors are any basis of a space of equal eigenvalues."""
         k = self.removed.shape[-2]

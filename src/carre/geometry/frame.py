@@ -17,7 +17,7 @@ from carre.geometry.low_rank import LowRankMetric
 _RELATIVE_TOLERANCE = 1e-5
 # The hull needs a decomposition of size min(n, D); beyond this it is not sought.
 _LARGEST_DECOMPOSITION = 2048
-_ROWS_AT_ONCE = 2**18
+_ROWS_AT_ONCE, _NUMBERS_AT_ONCE = 2**18, 2**26
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +83,9 @@ class AffineFrame:
 
 def _centered(samples: Float[Tensor, "n ambient"], center: Float[Tensor, " ambient"]) -> Iterator[Tensor]:
     """Yield the centered samples in float64, some at a time: a copy of all of them may not fit."""
-    for part in torch.split(samples, _ROWS_AT_ONCE):
-        yield part.double() - center
+    n_rows = max(1, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // max(1, samples.shape[1])))
+    for part in torch.split(samples, n_rows):
+        yield part - center  # In float64, which is that of the center.
 
 
 def _hull(

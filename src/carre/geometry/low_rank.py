@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from dataclasses import dataclass
 from typing import Any
@@ -155,6 +156,15 @@ class LowRankMetric:
         values, _ = batched_eigh(small)
         return values.flip(-1).clamp_min(0) + self.ridge
 
+    def log_determinant(self) -> Float[Tensor, "*batch"]:
+        """Compute log det G, by a Cholesky factor of the small matrix; needs a ridge where the rank is below D."""
+        if self.rank >= self.dim:
+            return _log_determinant(self.dense())
+        if self.ridge == 0.0:
+            raise ValueError("ridge must be positive for G to have a determinant; call metric.with_ridge(1e-3)")
+        identity = torch.eye(self.rank, dtype=self.factor.dtype, device=self.factor.device)
+        return (self.dim - self.rank) * math.log(self.ridge) + _log_determinant(self.gram() + self.ridge * identity)
+
     def spectrum(self) -> Spectrum:
         """Decompose G in rank space: min(r, D) leading eigenvalues, descending, and orthonormal eigenvectors.
 
@@ -202,6 +212,13 @@ class LowRankMetric:
         if self.ridge > 0.0:
             draws = draws + self.ridge**0.5 * torch.randn(draws.shape, **options)
         return draws
+
+
+def _log_determinant(matrices: Float[Tensor, "*batch k k"]) -> Float[Tensor, "*batch"]:
+    """Compute log det of positive matrices; NaN for those that are not, or not finite."""
+    root, failed = torch.linalg.cholesky_ex(matrices)
+    logarithms: Tensor = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return torch.where(failed == 0, 2 * logarithms, torch.nan)
 
 
 def _orthonormalize(basis: Float[Tensor, "batch dim k"]) -> Float[Tensor, "batch dim k"]:

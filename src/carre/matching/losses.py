@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from jaxtyping import Float
@@ -75,9 +74,7 @@ def predictive_loss(
     """
     metric = metric.with_ridge(metric.ridge + ridge)
     mahalanobis = (residual * metric.solve(residual)).sum(1)
-    values = metric.eigenvalues()
-    log_determinant = (metric.dim - values.shape[-1]) * math.log(metric.ridge) + values.log().sum(-1)
-    return 0.5 * (mahalanobis + log_determinant - noise.square().sum(1))
+    return 0.5 * (mahalanobis + metric.log_determinant() - noise.square().sum(1))
 
 
 def conditional_carre_du_champ(

@@ -2,7 +2,16 @@
 
 from carre.networks.embedding import LogBandwidthEmbedding
 from carre.networks.film import FilmMLP, GatedBlock, PlainBlock
-from carre.networks.model import FactorNetwork, FrozenDenoiser, MeanNetwork, MetricModel, build_model
+from carre.networks.model import (
+    FactorNetwork,
+    FrozenDenoiser,
+    MeanNetwork,
+    MetricModel,
+    build_image_model,
+    build_model,
+    rebuild_model,
+)
+from carre.networks.unet import UNet, UNetSettings
 
 __all__ = [
     "FactorNetwork",
@@ -13,5 +22,9 @@ __all__ = [
     "MeanNetwork",
     "MetricModel",
     "PlainBlock",
+    "UNet",
+    "UNetSettings",
+    "build_image_model",
     "build_model",
+    "rebuild_model",
 ]

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.geometry import AffineFrame
-from carre.networks.film import FilmMLP, GatedBlock
+from carre.networks.film import FilmMLP, GatedBlock, PlainBlock
+from carre.networks.unet import UNet, UNetSettings
+
+BLOCKS: dict[str, Callable[[int], nn.Module]] = {"gated": GatedBlock, "plain": PlainBlock}
 
 
 def _scaled_input(points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]) -> Float[Tensor, "batch dim"]:
@@ -127,11 +131,18 @@ class MetricModel(nn.Module):
 
     Two trunks, not one: a shared trunk with two heads diverged in 2 of 5 runs of the prototype. Any
     module with this signature can take its place; ``mean`` may be None (uncentered training).
+
+    Args:
+        mean: The mean network.
+        factor: The factor network.
+        architecture: What `rebuild_model` needs to build the same again, as plain values; None where it cannot.
     """
 
-    def __init__(self, mean: nn.Module | None, factor: nn.Module) -> None:
+    def __init__(
+        self, mean: nn.Module | None, factor: nn.Module, *, architecture: dict[str, Any] | None = None
+    ) -> None:
         super().__init__()
-        self.mean, self.factor = mean, factor
+        self.mean, self.factor, self.architecture = mean, factor, architecture
 
     def forward(
         self, points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]
@@ -160,7 +171,7 @@ def build_model(
     width: int,
     n_blocks: int,
     spread: float,
-    block: Callable[[int], nn.Module] = GatedBlock,
+    block: str = "gated",
     mean: nn.Module | None = None,
     with_mean: bool = True,
 ) -> MetricModel:
@@ -175,11 +186,69 @@ def build_model(
         width: Hidden width.
         n_blocks: Residual blocks per trunk.
         spread: s of `FactorNetwork`.
-        block: The residual block.
+        block: The residual block, ``"gated"`` or ``"plain"``.
         mean: A ready mean network (a `FrozenDenoiser`) instead of a new one.
         with_mean: Whether to have a mean network at all.
     """
+    architecture: dict[str, Any] | None = None
+    if mean is None:
+        architecture = {"kind": "mlp", "dim": dim, "rank": rank, "width": width, "n_blocks": n_blocks}
+        architecture |= {"spread": spread, "block": block, "with_mean": with_mean}
+    sizes: Any = {"width": width, "n_blocks": n_blocks, "block": BLOCKS[block]}
     if mean is None and with_mean:
-        mean = MeanNetwork(FilmMLP(dim, dim, width=width, n_blocks=n_blocks, block=block))
-    trunk = FilmMLP(dim, rank * dim, width=width, n_blocks=n_blocks, block=block, head_deviation=width**-0.5)
-    return MetricModel(mean, FactorNetwork(trunk, rank=rank, spread=spread))
+        mean = MeanNetwork(FilmMLP(dim, dim, **sizes))
+    trunk = FilmMLP(dim, rank * dim, head_deviation=width**-0.5, **sizes)
+    return MetricModel(mean, FactorNetwork(trunk, rank=rank, spread=spread), architecture=architecture)
+
+
+def build_image_model(
+    sample_shape: tuple[int, int, int],
+    rank: int,
+    *,
+    spread: float,
+    settings: UNetSettings,
+    mean: nn.Module | None = None,
+    with_mean: bool = True,
+) -> MetricModel:
+    """Build twin U-Nets for images; see `build_model`.
+
+    Args:
+        sample_shape: Channels, height and width of an image.
+        rank: Rows of the factor.
+        spread: s of `FactorNetwork`.
+        settings: The sizes of each U-Net.
+        mean: A ready mean network (a `FrozenDenoiser`) instead of a new one.
+        with_mean: Whether to have a mean network at all.
+
+    Example:
+        >>> settings = UNetSettings(channels=8, multipliers=(1, 2), n_blocks=1, attention=())
+        >>> model = build_image_model((1, 8, 8), 5, spread=1.0, settings=settings)
+        >>> mean, factor = model(torch.zeros(2, 64), torch.ones(2))
+        >>> factor.shape
+        torch.Size([2, 5, 64])
+    """
+    architecture: dict[str, Any] | None = None
+    if mean is None:
+        architecture = {"kind": "unet", "sample_shape": list(sample_shape), "rank": rank, "spread": spread}
+        architecture |= {"settings": settings.to_dict(), "with_mean": with_mean}
+    if mean is None and with_mean:
+        mean = MeanNetwork(UNet(sample_shape, 1, settings))
+    trunk = UNet(sample_shape, rank, settings, head_deviation=1.0)
+    return MetricModel(mean, FactorNetwork(trunk, rank=rank, spread=spread), architecture=architecture)
+
+
+def rebuild_model(architecture: dict[str, Any]) -> MetricModel:
+    """Build a model with fresh weights from the ``architecture`` of another.
+
+    Example:
+        >>> model = build_model(3, 2, width=8, n_blocks=1, spread=1.0)
+        >>> rebuild_model(model.architecture).architecture == model.architecture
+        True
+    """
+    options = {name: value for name, value in architecture.items() if name != "kind"}
+    if architecture["kind"] == "mlp":
+        return build_model(options.pop("dim"), options.pop("rank"), **options)
+    if architecture["kind"] == "unet":
+        shape, settings = tuple(options.pop("sample_shape")), UNetSettings(**options.pop("settings"))
+        return build_image_model(shape, options.pop("rank"), settings=settings, **options)
+    raise ValueError(f"architecture must be of kind 'mlp' or 'unet'; got {architecture['kind']!r}")

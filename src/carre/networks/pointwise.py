@@ -36,6 +36,23 @@ def modulated_norm(
     return torch.addcmul(shift + normed, normed, scale), hidden
 
 
+def modulated_activation(
+    image: Float[Tensor, "batch c h w"], modulation: Float[Tensor, "batch twice_c"]
+) -> tuple[Float[Tensor, "batch c h w"], Float[Tensor, "batch c h w"]]:
+    """Compute SiLU(LN(x)·(1 + scale) + shift), normed over the channels of each pixel; return it and the image.
+
+    As with `modulated_norm`, take the image from the result for what follows.
+    """
+    if are_fused(image, modulation):
+        from carre.kernels.images import ModulatedActivation  # noqa: PLC0415
+
+        return ModulatedActivation.apply(image, modulation, _EPSILON)  # type: ignore[no-any-return, no-untyped-call]
+    pixels = image.permute(0, 2, 3, 1)
+    scale, shift = modulation[:, None, None, :].chunk(2, -1)
+    normed = functional.layer_norm(pixels, pixels.shape[-1:], eps=_EPSILON)
+    return functional.silu(torch.addcmul(shift + normed, normed, scale)).permute(0, 3, 1, 2), image
+
+
 def gated_linear(inputs: Float[Tensor, "batch width"], linear: nn.Linear) -> Float[Tensor, "batch half"]:
     """Compute SiLU(a)·b of [a, b] = Wx + c."""
     if are_fused(inputs, linear.weight):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib import rc_context
@@ -12,10 +12,15 @@ from matplotlib.figure import Figure
 from carre.report.style import INK, STYLE
 
 _CELL = 0.95
+_SMALL_CELL = 0.45
+# How dark the lines between images of a mosaic are.
+_LINE = 0.2
 
 
 @rc_context(STYLE)
-def plot_tangent_images(images: np.ndarray, directions: np.ndarray, eigenvalues: np.ndarray) -> Figure:
+def plot_tangent_images(
+    images: np.ndarray, directions: np.ndarray, eigenvalues: np.ndarray, *, numbers: Sequence[int] | None = None
+) -> Figure:
     """Plot images and their leading tangent directions, one image per row.
 
     Moving the image along a direction darkens it where the picture is red and lightens it where it is
@@ -25,6 +30,7 @@ def plot_tangent_images(images: np.ndarray, directions: np.ndarray, eigenvalues:
         images: Shape (n, height, width).
         directions: Shape (n, k, height, width), leading direction first.
         eigenvalues: Those of the metric along the directions, shape (n, k).
+        numbers: Which eigenvectors the directions are, counted from 1, where they are not the k leading ones.
     """
     n, k = directions.shape[:2]
     if images.shape != (n, *directions.shape[2:]) or eigenvalues.shape != (n, k):
@@ -32,15 +38,18 @@ def plot_tangent_images(images: np.ndarray, directions: np.ndarray, eigenvalues:
             "images, directions and eigenvalues must have shapes (n, h, w), (n, k, h, w) and (n, k); "
             f"got {images.shape}, {directions.shape} and {eigenvalues.shape}"
         )
+    if numbers is not None and len(numbers) != k:
+        raise ValueError(f"numbers must be one per direction, {k}; got {len(numbers)}")
+    names = ["λ"] * k if numbers is None else [f"λ{number}" for number in numbers]
     figure, grid = _image_grid(n, 1 + k, top=1.0)
     # A few strong pixels would leave all others pale.
     limit = float(np.quantile(np.abs(directions), 0.99))
     for row, image, vectors, values in zip(grid, images, directions, eigenvalues, strict=True):
         row[0].imshow(image, cmap="gray_r")
-        for axes, vector, value in zip(row[1:], vectors, values, strict=True):
+        for axes, vector, value, name in zip(row[1:], vectors, values, names, strict=True):
             shown = axes.imshow(vector, cmap="RdBu_r", vmin=-limit, vmax=limit)
             _outline(axes, image)
-            axes.set_title(f"λ = {value:.2f}", fontsize=8, fontweight="normal", loc="center", pad=2)
+            axes.set_title(f"{name} = {value:.2f}", fontsize=8, fontweight="normal", loc="center", pad=2)
     grid[0, 0].set_title("image", fontsize=8, fontweight="normal", loc="center", pad=2)
     bar = figure.colorbar(
         shown,
@@ -77,6 +86,64 @@ def plot_denoised_images(clean: np.ndarray, noisy: np.ndarray, denoised: Mapping
             axes.imshow(image, cmap="gray_r", vmin=float(clean.min()), vmax=float(clean.max()))
     figure.suptitle("Images, the same with noise, and with the noise taken off again", x=0.01, ha="left")
     return figure
+
+
+@rc_context(STYLE)
+def plot_image_rows(
+    groups: Mapping[str, Mapping[str, np.ndarray]], *, title: str, ends: tuple[str, str] | None = None
+) -> Figure:
+    """Plot named rows of images in titled groups, two groups beside each other: paths, or the stages of a repair.
+
+    Args:
+        groups: The rows of each group under their names; a row has shape (columns, height, width), with values from 0,
+            white, to 1, black.
+        title: Of the whole figure.
+        ends: What to write under the first and the last column.
+
+    Example:
+        >>> images = np.zeros((4, 8, 8))
+        >>> plot_image_rows({"a pair": {"straight": images, "along the data": images}}, title="Paths")
+        <Figure size 280x180 with 1 Axes>
+    """
+    if not groups:
+        raise ValueError("groups must hold at least one group of rows; got none")
+    for title_of_group, rows in groups.items():
+        shapes = {images.shape for images in rows.values()}
+        if len(shapes) != 1 or len(next(iter(shapes))) != 3:
+            raise ValueError(
+                f"the rows of {title_of_group!r} must have one shape (columns, height, width); got {sorted(shapes)}"
+            )
+    across = min(2, len(groups))
+    first = next(iter(groups.values()))
+    n_columns = len(next(iter(first.values())))
+    down, most = -(-len(groups) // across), max(map(len, groups.values()))
+    size = across * (1.0 + _SMALL_CELL * n_columns), 0.4 + down * (0.5 + _SMALL_CELL * most)
+    figure = Figure(figsize=size, layout="constrained")
+    panels: np.ndarray = figure.subplots(down, across, squeeze=False)
+    for axes, (name, rows) in zip(panels.flat, groups.items(), strict=False):
+        _draw_rows(axes, rows, ends)
+        axes.set_title(name, fontsize=10)
+    for axes in panels.flat[len(groups) :]:
+        axes.set_axis_off()
+    figure.suptitle(title, x=0.01, ha="left")
+    return figure
+
+
+def _draw_rows(axes: Axes, rows: Mapping[str, np.ndarray], ends: tuple[str, str] | None) -> None:
+    """Draw rows of images as one mosaic: hundreds of axes would take minutes to lay out."""
+    stacked = np.stack(list(rows.values()))
+    n_rows, n_columns, height, width = stacked.shape
+    framed = np.pad(stacked, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=_LINE)
+    axes.imshow(
+        framed.swapaxes(1, 2).reshape(n_rows * (height + 1), -1), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest"
+    )
+    _strip(axes)
+    axes.set_yticks((np.arange(n_rows) + 0.5) * (height + 1) - 0.5, list(rows), fontsize=8)
+    if ends is not None:
+        axes.set_xticks([width / 2, (n_columns - 0.5) * (width + 1) - 0.5], ends, fontsize=8)
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set(visible=False)
 
 
 def _image_grid(n_rows: int, n_columns: int, *, left: float = 0.0, top: float = 0.0) -> tuple[Figure, np.ndarray]:

@@ -32,6 +32,7 @@ from carre.toolkit.path import Path
 from carre.toolkit.rank import RankAdvice, rank_cuts_off, recommend_rank
 from carre.toolkit.scale import LocalScales, ScaleProfile, choose_bandwidth, choose_local_bandwidths
 from carre.toolkit.tangent import TangentFrame, project, tangent_angles, tangent_basis, tangent_frame
+from carre.toolkit.thread import thread
 from carre.toolkit.transport import parallel_transport
 from carre.toolkit.validity import Validity, check
 from carre.toolkit.values import gradient_of_values
@@ -89,5 +90,6 @@ __all__ = [
     "tangent_angles",
     "tangent_basis",
     "tangent_frame",
+    "thread",
     "trace_dimension",
 ]

@@ -24,6 +24,12 @@ _DENSE_DIMENSION = 4.5
 # On a GPU, more samples are worth larger batches: few samples are learned by heart when each is seen too often.
 _BATCHES = (1024, 16_384)
 _SAMPLES_PER_DRAW = 16
+# Of U-Nets, on a CPU and on a GPU. A CPU gets through a first look at small images in these steps, not further.
+_IMAGE_BATCH = {"cpu": 32, "cuda": 256}
+_IMAGE_STEPS = {"cpu": 500, "cuda": 20_000}
+_IMAGE_RATE = 1e-3
+# Every look at the held-out samples costs a CPU as much as some hundred steps.
+_IMAGE_LOOKS = {"cpu": 4, "cuda": 10}
 
 
 @dataclass(frozen=True)
@@ -104,9 +110,48 @@ class DataScale:
         draws = max(self.n_samples // _SAMPLES_PER_DRAW, 1)
         return min(max(1 << (draws.bit_length() - 1), _BATCHES[0]), _BATCHES[1])
 
+    def evaluations(self, device: torch.device) -> int:
+        """Return how many times to look at the held-out samples."""
+        return 10
+
     def mixed_precision(self, device: torch.device) -> bool:
         """Say whether to round products to bfloat16: on a GPU, for the wide networks of high dimension."""
         return device.type == "cuda" and self.dimension > _DENSE_DIMENSION and torch.cuda.is_bf16_supported()
+
+
+@dataclass(frozen=True)
+class ImageScale(DataScale):
+    """What the defaults for images are made from: the range of σ and the rank as for tables, the rest for a U-Net.
+
+    Example:
+        >>> scale = ImageScale(spread=1.0, neighbor_distance=0.5, dimension=12.0, n_samples=60_000)
+        >>> scale.rank(784), scale.batch_size(torch.device("cpu"))
+        (26, 32)
+    """
+
+    def max_steps(self, device: torch.device) -> int:
+        """Return the number of optimizer steps."""
+        return _IMAGE_STEPS.get(device.type, _IMAGE_STEPS["cpu"])
+
+    def learning_rate(self, width: int, batch_size: int) -> float:
+        """Return the peak learning rate, the same for all sizes."""
+        return _IMAGE_RATE
+
+    def n_references(self) -> int:
+        """Return 0: images are never dense, and averages over them blur."""
+        return 0
+
+    def batch_size(self, device: torch.device) -> int:
+        """Return the number of noisy images per step."""
+        return _IMAGE_BATCH.get(device.type, _IMAGE_BATCH["cpu"])
+
+    def evaluations(self, device: torch.device) -> int:
+        """Return how many times to look at the held-out samples."""
+        return _IMAGE_LOOKS.get(device.type, _IMAGE_LOOKS["cpu"])
+
+    def mixed_precision(self, device: torch.device) -> bool:
+        """Say whether to round products to bfloat16: on a GPU."""
+        return device.type == "cuda" and torch.cuda.is_bf16_supported()
 
 
 def _spread(samples: Float[Tensor, "n dim"]) -> float:

@@ -13,12 +13,15 @@ from torch import Tensor, nn
 from carre.geometry import LowRankMetric
 from carre.matching import BandwidthDistribution, Perturbation, perturb, predictive_loss
 from carre.matching.references import source_posterior
+from carre.networks.memory import points_at_once
 from carre.training.objective import Objective
 
 _VISIBLE_GAIN = 0.2
 # A network that misses half a dimension of what a kernel sees has not resolved the data, however much it gains.
 _MISSED_GAIN = 0.5
 _KERNEL_SAMPLES = 8192
+# The decomposition behind the linear denoiser costs n·D·min(n, D): of so many samples, and fewer where D is large.
+_LINEAR_SAMPLES, _LARGEST_DECOMPOSITION = (4096, 6272), 4096
 
 
 class TrainingDivergedError(RuntimeError):
@@ -126,7 +129,12 @@ class LinearDenoiser:
     """The best linear denoiser m = Σ(Σ + σ²I)⁻¹y of centered samples (Wiener)."""
 
     def __init__(self, samples: Float[Tensor, "n dim"]) -> None:
-        subset = samples[: max(8 * samples.shape[1], 4096)]
+        dim, (fewest, most) = samples.shape[1], _LINEAR_SAMPLES
+        # With fewer samples than D the estimate of Σ is zero off their span and too large on its leading directions:
+        # a weaker denoiser than the best linear one. Gains over it are too high, those of the network and of the kernel
+        # by the same number: their difference, which `linear_phase` looks at, stays, but not the zero of the gain.
+        n_rows = min(max(8 * dim, fewest), most if dim <= _LARGEST_DECOMPOSITION else _LARGEST_DECOMPOSITION)
+        subset = samples[:n_rows]
         self.center = subset.mean(0)
         _, singular, directions = torch.linalg.svd(subset - self.center, full_matrices=False)
         self.directions: Tensor = directions
@@ -161,35 +169,43 @@ class HeldOut:
             perturb(x, sigma.expand(len(x)), generator=generator) for sigma in self.levels
         ]
         linear = LinearDenoiser(training_samples)
-        self.linear_errors = [_error(pair, linear(pair.points, pair.bandwidth)) for pair in self.pairs]
+        self.linear_errors = [_errors(pair, linear(pair.points, pair.bandwidth)).mean() for pair in self.pairs]
         self.kernel_gain: tuple[float, ...] = ()
         if samples is training_samples:
             return  # Each sample would be its own neighbor: that says nothing about curvature.
         kernel = training_samples[:_KERNEL_SAMPLES]
         means = [source_posterior(pair.points, kernel, pair.bandwidth) @ kernel for pair in self.pairs]
         errors = zip(self.linear_errors, self.pairs, means, strict=True)
-        self.kernel_gain = tuple(float(linear - _error(pair, mean)) for linear, pair, mean in errors)
+        self.kernel_gain = tuple(float(linear - _errors(pair, mean).mean()) for linear, pair, mean in errors)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, objective: Objective, *, step: int, seconds: float) -> Evaluation:
         """Compute the held-out losses and the gain of a model."""
         rows, gain = [], []
         for pair, linear_error in zip(self.pairs, self.linear_errors, strict=True):
-            mean, factor = model(pair.points, pair.bandwidth)
-            losses = objective.losses(mean, factor, pair)
-            predictive = math.nan
-            if mean is not None:
-                seen = objective.image(pair)
-                residual = seen.centered(mean).displacement[:, 0]
-                metric = LowRankMetric(factor, objective.ridge)
-                predictive = float(predictive_loss(metric, residual, seen.displacement[:, 0]).mean())
-                if objective.function is None:
-                    gain.append(float(linear_error - _error(pair, mean)))
-            rows.append((float(losses[0].mean()), float(losses[1].mean()), predictive))
+            size = points_at_once(model, pair.points, largest=len(pair.points))
+            parts = zip(*(torch.split(tensor, size) for tensor in pair.tensors()), strict=True)
+            looks = [_look(model, objective, Perturbation(*part)) for part in parts]
+            averages = [torch.cat(values).mean() for values in zip(*looks, strict=True)]
+            rows.append([*map(float, averages[:3]), math.nan][:3])
+            gain += [float(linear_error - error) for error in averages[3:]]
         mean_loss, metric_loss, predictive = np.mean(rows, axis=0).tolist()
         return Evaluation(step, seconds, mean_loss, metric_loss, predictive, tuple(gain))
 
 
-def _error(pair: Perturbation, mean: Float[Tensor, "batch dim"]) -> Float[Tensor, ""]:
-    """Compute E|x − m̂(y)|²/σ²: the number of directions in which the noise was not removed."""
-    return ((pair.mean_target - mean).square().sum(1) / pair.bandwidth.square()).mean()
+def _look(model: nn.Module, objective: Objective, pair: Perturbation) -> list[Float[Tensor, " batch"]]:
+    """Compute the two losses at each pair; with a mean the predictive loss, and with one of the points its error."""
+    mean, factor = model(pair.points, pair.bandwidth)
+    values = [*objective.losses(mean, factor, pair)]
+    if mean is not None:
+        seen = objective.image(pair)
+        residual = seen.centered(mean).displacement[:, 0]
+        values.append(predictive_loss(LowRankMetric(factor, objective.ridge), residual, seen.displacement[:, 0]))
+        if objective.function is None:
+            values.append(_errors(pair, mean))
+    return values
+
+
+def _errors(pair: Perturbation, mean: Float[Tensor, "batch dim"]) -> Float[Tensor, " batch"]:
+    """Compute |x − m̂(y)|²/σ², on average the number of directions in which the noise was not removed."""
+    return (pair.mean_target - mean).square().sum(1) / pair.bandwidth.square()

@@ -135,11 +135,16 @@ class Stepper:
 
 @contextmanager
 def _fast_products(device: torch.device) -> Iterator[None]:
-    """Let a GPU round the inputs of float32 products to TF32 while stepping; restore the caller's choice."""
-    before = torch.get_float32_matmul_precision()
+    """Let a GPU round the inputs of float32 products to TF32, and try which convolutions are fastest, while stepping.
+
+    Every step has the same shapes, so that trying pays; the caller's choices are restored.
+    """
+    precision, tries = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.benchmark = True
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(precision)
+        torch.backends.cudnn.benchmark = tries

@@ -1,0 +1,202 @@
+"""Paths between digits of one class: do they get there, and do they stay among the digits of that class?"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+
+import torch
+from classifier import Classifier
+from data import Digits
+from flow import Curves, join
+from settings import EUCLIDEAN, LEARNED, STEIN, STEIN_THREAD, Method, Settings
+from torch import Tensor
+
+from carre.fields import MetricField
+from carre.neighbors import TorchIndex
+
+REACHED = 0.1
+WANTED, KEPT = 0.95, 0.97
+RULE = (
+    f"of the settings that reach {WANTED:.0%} of the validation pairs and keep the class at {KEPT:.0%} of the inner "
+    "nodes, the one whose inner nodes are nearest to training digits; if there is none, of those that reach as many as "
+    "any (95% are enough), the one that keeps the class at most nodes"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Pairs of digits of one class.
+
+    Attributes:
+        start: Where paths start, shape (pairs, D).
+        end: Where they end.
+        labels: The class of each pair.
+    """
+
+    start: Tensor
+    end: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def first_of_each_class(self) -> Pairs:
+        """Select one pair per class: examples that nobody picked."""
+        rows = torch.stack([(self.labels == name).nonzero()[0, 0] for name in self.labels.unique()])
+        return Pairs(self.start[rows], self.end[rows], self.labels[rows])
+
+
+def draw_pairs(digits: Digits, per_class: tuple[int, ...], seed: int) -> list[Pairs]:
+    """Draw sets of pairs from the test digits, so many per class; no digit occurs twice, in one set or in two."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = digits.test_labels.cpu()
+    drawn: list[list[Tensor]] = [[] for _ in per_class]
+    for name in digits.classes:
+        members = (labels == name).nonzero()[:, 0]
+        if len(members) < 2 * sum(per_class):
+            raise ValueError(f"there must be {2 * sum(per_class)} test digits of class {name}; got {len(members)}")
+        members = members[torch.randperm(len(members), generator=generator)]
+        parts = members[: 2 * sum(per_class)].split([2 * count for count in per_class])
+        for rows, part in zip(drawn, parts, strict=True):
+            rows.append(part.reshape(-1, 2))
+    indices = [torch.cat(rows).to(digits.test.device) for rows in drawn]
+    return [Pairs(digits.test[i], digits.test[j], digits.test_labels[i]) for i, j in (rows.T for rows in indices)]
+
+
+@dataclass(frozen=True, eq=False)
+class Judge:
+    """What paths are judged by: the nearest training digit, and a classifier.
+
+    Attributes:
+        index: The training digits.
+        classifier: The classifier.
+    """
+
+    index: TorchIndex
+    classifier: Classifier
+
+    def distances(self, points: Tensor) -> Tensor:
+        """Compute the distance to the nearest training digit, of points of shape (…, D)."""
+        return self.index.search(points.flatten(0, -2), 1).squared_distances[:, 0].sqrt().reshape(points.shape[:-1])
+
+    def verdict(self, points: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute whether the classifier names the right class, and the probability it gives it; (pairs, nodes, D)."""
+        probabilities = self.classifier.probabilities(points.flatten(0, -2)).reshape(*points.shape[:-1], -1)
+        right = probabilities.argmax(-1) == labels[:, None]
+        confidence = probabilities.gather(-1, labels[:, None, None].expand(*points.shape[:-1], 1))[..., 0]
+        return right.float(), confidence
+
+
+def measure(curves: Curves, labels: Tensor, judge: Judge) -> dict:
+    """Compute everything about curves that is reported; see README.md for what it means."""
+    found = {"reached": float((curves.left <= REACHED).float().mean()), "left": float(curves.left.mean())}
+    found |= {"length_over_chord": float(curves.length.mean())}
+    middle = slice(curves.nodes.shape[1] // 2, curves.nodes.shape[1] // 2 + 1)
+    for name, nodes in (("", curves.nodes), ("raw_", curves.raw)):
+        distance = judge.distances(nodes)
+        right, confidence = judge.verdict(nodes, labels)
+        for place, columns in (("inner", slice(1, -1)), ("all", slice(None)), ("midpoint", middle)):
+            columns_of = {"distance": distance, "right": right, "confidence": confidence}
+            found[name + place] = {key: float(values[:, columns].mean()) for key, values in columns_of.items()}
+    return found
+
+
+def run_method(field: MetricField, pairs: Pairs, method: Method, n_nodes: int) -> tuple[Curves, float]:
+    """Make the curves of a method, and take the time."""
+    _wait(pairs.start)
+    begun = time.perf_counter()
+    curves = join(field, pairs.start, pairs.end, method, n_nodes)
+    _wait(pairs.start)
+    return curves, time.perf_counter() - begun
+
+
+def compare(
+    field: MetricField, pairs: Pairs, methods: dict[str, Method], judge: Judge, n_nodes: int
+) -> dict[str, dict]:
+    """Measure methods on the same pairs; distances also in those of the middles of straight lines."""
+    rows, measured = {}, {}
+    straight = judge.distances((pairs.start + pairs.end) / 2).mean()
+    for name, method in methods.items():
+        if method in measured:
+            rows[name] = measured[method]
+            continue
+        curves, seconds = run_method(field, pairs, method, n_nodes)
+        row = measure(curves, pairs.labels, judge) | {"seconds": seconds, "settings": asdict(method)}
+        for part in (value for value in row.values() if isinstance(value, dict) and "distance" in value):
+            part["distance_over_lerp_midpoint"] = part["distance"] / float(straight)
+        rows[name] = measured[method] = row
+    return rows
+
+
+def search(
+    field: MetricField, pairs: Pairs, settings: Settings, judge: Judge, tell: Callable[[str], object] = print
+) -> dict:
+    """Try settings of the learned flow and of Stein's on the validation pairs; choose by `RULE`."""
+    rows, chosen = [], {}
+    for name, methods in _grids(settings, chosen):
+        tried = []
+        for method in methods:
+            (row,) = compare(field, pairs, {name: method}, judge, settings.n_nodes).values()
+            tried.append({"method": name} | row)
+            tell(search_line(tried[-1]))
+        best = choose(tried)
+        chosen[name] = Method(**best["settings"])
+        rows += tried
+        tell(f"BEST ({RULE}):\n{search_line(best)}")
+    return {"rule": RULE, "n_pairs": len(pairs), "rows": rows, "chosen": {k: asdict(m) for k, m in chosen.items()}}
+
+
+def choose(rows: list[dict]) -> dict:
+    """Choose among measured settings by `RULE`."""
+    most = min(WANTED, max(row["reached"] for row in rows))
+    arrived = [row for row in rows if row["reached"] >= most]
+    good = [row for row in arrived if most == WANTED and row["inner"]["right"] >= KEPT]
+    if good:
+        return min(good, key=lambda row: row["inner"]["distance"])
+    return max(arrived, key=lambda row: row["inner"]["right"])
+
+
+def _grids(settings: Settings, chosen: dict[str, Method]) -> Iterator[tuple[str, list[Method]]]:
+    """List what to try; threads in Stein's metric have the σ and the landing that were chosen for ours."""
+    values = {name: tried for name, tried in settings.searched.items() if name != "strength"}
+    learned, strengths = settings.methods[LEARNED], settings.searched["strength"]
+    yield (
+        LEARNED,
+        [replace(learned, **dict(zip(values, row, strict=True))) for row in itertools.product(*values.values())],
+    )
+    flows = itertools.product(dict.fromkeys((1.0, *values["bandwidth"])), strengths)
+    yield STEIN, [replace(settings.methods[STEIN], bandwidth=sigma, strength=k) for sigma, k in flows]
+    yield STEIN_THREAD, [replace(chosen[LEARNED], metric="stein", strength=strength) for strength in strengths]
+
+
+def chosen_methods(settings: Settings, searched: dict | None) -> dict[str, Method]:
+    """Return the methods of the settings, those that were searched with what was chosen; then ours at several σ."""
+    found = {name: Method(**values) for name, values in (searched or {}).get("chosen", {}).items()}
+    methods = settings.methods | found
+    methods[EUCLIDEAN] = replace(methods[LEARNED], metric="stein", strength=0.0)
+    at_scales = {
+        f"learned, σ = {sigma:g}": replace(methods[LEARNED], bandwidth=sigma) for sigma in settings.path_bandwidths
+    }
+    return methods | at_scales
+
+
+def search_line(row: dict) -> str:
+    """Write one line of the table of a search."""
+    used = {"bandwidth", "step", "ridge", "landing", "landing_bandwidth", "finest", "max_steps"}
+    used |= {"strength"} if row["settings"]["metric"] == "stein" else set()
+    options = ", ".join(f"{k} {v:g}" for k, v in row["settings"].items() if k in used and v is not None)
+    inner = row["inner"]
+    return (
+        f"{row['method']}: reached {row['reached']:.0%}, right {inner['right']:.1%}, "
+        f"confidence {inner['confidence']:.3f}, "
+        f"distance {inner['distance_over_lerp_midpoint']:.3f}, length {row['length_over_chord']:.2f}, "
+        f"{row['seconds']:.1f} s ({options})"
+    )
+
+
+def _wait(points: Tensor) -> None:
+    if points.is_cuda:
+        torch.cuda.synchronize()

@@ -1,0 +1,181 @@
+"""The tables of the experiment, from its results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+HEAD = ("method", "reached", "right class", "confidence", "nearest digit", "÷ LERP's middle", "length", "seconds")
+
+
+def table(head: tuple[str, ...], rows: list[list[str]]) -> str:
+    """Write a table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def path_rows(results: dict[str, dict[str, Any]], part: str) -> list[list[str]]:
+    """Write a row per method, over one part of the nodes: inner, all, midpoint, or the same of the raw curves."""
+    rows = []
+    for name, row in results.items():
+        found = row[part]
+        rows.append(
+            [
+                name,
+                f"{row['reached']:.1%}",
+                f"{found['right']:.1%}",
+                f"{found['confidence']:.3f}",
+                f"{found['distance']:.2f}",
+                f"{found['distance_over_lerp_midpoint']:.3f}",
+                f"{row['length_over_chord']:.2f}",
+                f"{row['seconds']:.1f}",
+            ]
+        )
+    return rows
+
+
+def training_table(results: dict[str, Any]) -> str:
+    """Write the held-out losses against epochs."""
+    names = ("mean_loss", "metric_loss", "predictive_loss")
+    rows = [
+        [f"{row['epoch']:.1f}", f"{row['seconds']:.0f}", *(f"{row[name]:.4f}" for name in names)]
+        for row in results["losses"]
+    ]
+    return table(("epochs", "seconds", "denoising", "metric", "mean and metric together"), rows)
+
+
+def scale_tables(results: dict[str, Any]) -> str:
+    """Write the range of the eigenvalues and the dimension of each class, one row per σ."""
+    rows = [*results["scales"], results["default"]]
+    names = list(results["default"]["count_by_class"])
+    scales = [f"{row['bandwidth']:.3g}" for row in rows]
+    scales[-1] = f"**{scales[-1]}** (default)"
+    ranges = [
+        [sigma, str(row["n"]), f"{row['smallest']:.2g}", f"{row['largest']:.3f}", f"{row['share_in_range']:.1%}"]
+        for sigma, row in zip(scales, rows, strict=True)
+    ]
+    parts = [table(("σ", "digits", "smallest", "largest", "all in [0, 1.05]"), ranges)]
+    for how, meaning in (("count", "eigenvalues above ½"), ("trace", "sum of the eigenvalues")):
+        lines = [
+            [sigma, f"{row[how]:.1f}", *(f"{row[f'{how}_by_class'][name]:.1f}" for name in names)]
+            for sigma, row in zip(scales, rows, strict=True)
+        ]
+        parts.append(f"Dimension by class, {meaning}:\n\n{table(('σ', 'all', *names), lines)}")
+    return "\n\n".join(parts)
+
+
+def check_tables(results: dict[str, Any]) -> list[str]:
+    """Write the largest eigenvalue beside a kernel's, and predicted beside realized squares at noisy digits."""
+    names = ("effective", "learned", "kernel", "share_in_range_learned", "share_in_range_kernel", "correlation")
+    forms = (".0f", ".3f", ".3f", ".1%", ".1%", ".2f")
+    rows = [
+        [f"{row['bandwidth']:g}", *(f"{row[name]:{form}}" for name, form in zip(names, forms, strict=True))]
+        for row in results["kernel"]
+    ]
+    head = ("σ", "samples that count", "learned", "kernel", "learned ≤ 1.05", "kernel ≤ 1.05", "correlation")
+    beside = [
+        [f"{row['bandwidth']:g}", str(b["n"]), f"{b['predicted']:.3f}", f"{b['realized']:.3f} ± {b['error']:.3f}"]
+        for row in results["noisy"]
+        for b in row["bins"]
+    ]
+    return [
+        "The largest eigenvalue at test digits, and that of an exact kernel on all training digits:\n\n"
+        + table(head, rows),
+        "At noisy test digits, the five leading eigenvalues by size, and the mean square that they predict:\n\n"
+        + table(("σ", "n", "predicted", "realized"), beside),
+    ]
+
+
+def speed_table(results: dict[str, Any]) -> str:
+    """Write how fast both networks train together."""
+    rows = [
+        [
+            row["network"],
+            f"{row['parameters'] / 1e6:.1f}M",
+            str(row["batch_size"]),
+            "yes" if row["with_jacobian"] else "no",
+            f"{row['milliseconds']:.1f}",
+            f"{row['images_per_second']:,.0f}",
+        ]
+        for row in results["rows"]
+    ]
+    return table(("network", "weights, both", "batch", "Jacobian's product", "ms per step", "images per second"), rows)
+
+
+def restored_table(results: dict[str, Any]) -> str:
+    """Write how far spoiled digits are from what they were, before and after."""
+    keys = (("to_original", ".2f"), ("to_nearest", ".2f"), ("right", ".1%"))
+    rows = []
+    for row in results["rows"]:
+        pairs = [f"{row['before'][key]:{form}} → {row['after'][key]:{form}}" for key, form in keys]
+        rows.append([row["spoiled"], row["way"], f"{row['bandwidth']:g}", *pairs])
+    clean = results["clean"]
+    rows.insert(0, ["nothing", "", "", "0", f"{clean['to_nearest']:.2f}", f"{clean['right']:.1%}"])
+    return table(
+        ("spoiled by", "way back", "σ", "to the original", "to the nearest training digit", "right class"), rows
+    )
+
+
+def tables(results: dict[str, Any]) -> str:
+    """Write everything that was measured as Markdown."""
+    parts = ["# Tables", "Generated from results.json by run.py."]
+    if "train" in results:
+        found = results["train"]
+        told = (
+            f"{found['n_train']:,} digits, {found['steps']:,} steps of {found['batch_size']}, "
+            f"{found['epochs']:.1f} epochs, {found['seconds']:.0f} s, "
+            f"{found['images_per_second']:,.0f} noisy digits per second."
+        )
+        parts += ["## Training", told, training_table(found)]
+    if "spectra" in results:
+        parts += ["## Eigenvalues at test digits", scale_tables(results["spectra"]), *check_tables(results["spectra"])]
+    if "speed" in results:
+        parts += ["## Speed of training", speed_table(results["speed"])]
+    if "search" in results:
+        found = results["search"]
+        rows = path_rows({f"{k}": row for k, row in enumerate(found["rows"])}, "inner")
+        rows = [[_options(row), *cells[1:]] for row, cells in zip(found["rows"], rows, strict=True)]
+        rule = f"{found['n_pairs']} validation pairs. The rule: {found['rule']}."
+        parts += ["## Search for settings", rule, table(HEAD, rows)]
+    if "paths" in results:
+        found = results["paths"]
+        parts += ["## Paths", f"{found['n_pairs']} test pairs; test digits themselves: {_reference(found)}."]
+        for part, meaning in (
+            ("inner", "Inner nodes of the completed curves"),
+            ("all", "All nodes, with the two given ends"),
+            ("midpoint", "The middle of the completed curves"),
+            ("raw_inner", "Inner nodes of the raw curves, which may stop early"),
+        ):
+            parts += [f"{meaning}:", table(HEAD, path_rows(found["methods"], part))]
+    if "restore" in results:
+        found = results["restore"]
+        parts += ["## Restoration", f"{found['n']:,} test digits.", restored_table(found)]
+    return "\n\n".join(parts) + "\n"
+
+
+def short_table(results: dict[str, Any]) -> str:
+    """Write the few lines that a run ends with."""
+    parts = []
+    if "classifier" in results:
+        parts.append(f"classifier: {results['classifier']['accuracy']:.2%} of the test digits right")
+    if "spectra" in results:
+        row = results["spectra"]["default"]
+        lowest = min(row["trace_by_class"], key=row["trace_by_class"].get)
+        parts.append(
+            f"σ = {row['bandwidth']:.3g}: eigenvalues in [0, 1.05] at {row['share_in_range']:.1%} (largest "
+            f"{row['largest']:.3f}), dimension {row['count']:.1f}, trace {row['trace']:.1f}, lowest for class {lowest}"
+        )
+    if "paths" in results:
+        parts.append(table(HEAD, path_rows(results["paths"]["methods"], "inner")))
+    return "\n".join(parts)
+
+
+def _options(row: dict[str, Any]) -> str:
+    names = ["bandwidth", "landing", "landing_bandwidth", "finest", "ridge", "step"]
+    names += ["strength"] if row["settings"]["metric"] == "stein" else []
+    values = [f"{name} {row['settings'][name]:g}" for name in names if row["settings"][name] is not None]
+    return f"{row['method']}: {', '.join(values)}"
+
+
+def _reference(found: dict[str, Any]) -> str:
+    row = found["reference"]
+    return f"{row['distance']:.2f} from the nearest training digit, {row['right']:.1%} of them classified rightly"

@@ -1,0 +1,54 @@
+"""Which format a path is in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from carre.datasets.arrays import load_arrays
+from carre.datasets.cifar import holds_cifar10, load_cifar10
+from carre.datasets.dataset import ImageDataset
+from carre.datasets.faces import holds_celeba, holds_ffhq, load_celeba, load_ffhq
+from carre.datasets.files import AnyPath, existing_path
+from carre.datasets.folders import load_image_folder
+from carre.datasets.mnist import holds_mnist, load_mnist
+
+_REMEDY = "Give a folder of images, the folder of MNIST, CIFAR-10, CelebA or FFHQ, or a file of NumPy (npy, npz)"
+
+
+def load_images(path: AnyPath, **options: Any) -> ImageDataset:
+    """Read images from wherever they are: an array file, a dataset that is recognized, or a folder of images.
+
+    Args:
+        path: A file of NumPy, the archive of CIFAR-10, the folder of MNIST, CIFAR-10, CelebA or FFHQ, or any folder of
+            image files.
+        options: Passed to the reader: `load_arrays`, `load_cifar10`, `load_mnist`, `load_celeba`, `load_ffhq` or
+            `load_image_folder`.
+
+    Example:
+        >>> import numpy as np
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     np.save(Path(folder, "squares.npy"), np.zeros((5, 8, 8), dtype=np.uint8))
+        ...     load_images(Path(folder, "squares.npy"))
+        ImageDataset('squares', n=5, sample_shape=(1, 8, 8))
+    """
+    place = existing_path(path, _REMEDY)
+    if place.is_dir():
+        recognized = (
+            (holds_mnist, load_mnist),
+            (holds_cifar10, load_cifar10),
+            (holds_celeba, load_celeba),
+            (holds_ffhq, load_ffhq),
+        )
+        for holds, load in recognized:
+            if holds(place):
+                return load(place, **options)
+        return load_image_folder(place, **options)
+    if place.name == "mnist.npz":
+        return load_mnist(place, **options)
+    if place.suffix in (".npy", ".npz"):
+        return load_arrays(place, **options)
+    if place.name.endswith((".tar.gz", ".tgz", ".tar")):
+        return load_cifar10(place, **options)
+    raise ValueError(f"path must be a folder, or a file that ends in .npy, .npz or .tar.gz; got {place}. {_REMEDY}")

@@ -1,0 +1,182 @@
+"""Frame, defaults, training and the choice of a scale, one after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from carre.fields import NeuralField
+from carre.fitting.models import build, check_output, seeded
+from carre.fitting.settings import FitSettings
+from carre.geometry import AffineFrame
+from carre.matching import LogUniform
+from carre.neighbors.memory import working_memory
+from carre.toolkit import ScaleProfile, choose_bandwidth
+from carre.training import History, Objective, Progress, TrainingConfig, TrainingDivergedError, train
+from carre.training.defaults import DataScale, ImageScale
+
+# The scale is chosen at this many samples; at fewer, where a metric is so large that those would not fit.
+_N_SELECTION, _FEWEST_SELECTION = 512, 64
+_FEWEST_HELD_OUT, _MOST_HELD_OUT = 8, 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A fitted field and how it came about.
+
+    Attributes:
+        field: The learned field.
+        bandwidth: Its default scale σ.
+        bandwidth_range: The scales it was trained on.
+        supported_from: The σ below which samples have hardly any neighbors.
+        rank: Rows of the factor.
+        profile: What the default scale was chosen from; None when it was given.
+        history: The training record.
+    """
+
+    field: NeuralField
+    bandwidth: float
+    bandwidth_range: tuple[float, float]
+    supported_from: float
+    rank: int
+    profile: ScaleProfile | None
+    history: History
+
+
+def fit_field(
+    samples: Float[Tensor, "n dim"],
+    settings: FitSettings,
+    *,
+    seed: int,
+    device: torch.device,
+    sample_shape: tuple[int, int, int] | None = None,
+    callback: Callable[[Progress], None] | None = None,
+) -> Fit:
+    """Fit a neural field to samples: frame, defaults, training, choice of scale.
+
+    Args:
+        samples: The samples, finite, at least two of them different.
+        settings: What to fit.
+        seed: Of everything random.
+        device: Where to train.
+        sample_shape: Channels, height and width, if the samples are flattened images.
+        callback: Told of the progress of training.
+    """
+    unet = settings.unet(sample_shape)
+    shuffle = torch.Generator(samples.device).manual_seed(seed)
+    order = torch.randperm(len(samples), generator=shuffle, device=samples.device)
+    n_held_out = min(int(settings.validation_fraction * len(samples)), _MOST_HELD_OUT)
+    n_held_out = n_held_out if n_held_out >= _FEWEST_HELD_OUT else 0
+    clean = samples[order[: n_held_out or None]]
+    # A U-Net needs its pixels where they are; a user's network or denoiser is shown all coordinates.
+    reduce = settings.reduce and settings.is_default and unet is None
+    frame = AffineFrame.of(samples[order[n_held_out:]], reduce=reduce)
+    local = frame.to(samples.device, samples.dtype)
+    training = local.encode(samples[order[n_held_out:]]).to(device, torch.float32)
+    held_out = local.encode(clean).to(device, torch.float32) if n_held_out else training
+
+    scale = (DataScale if unet is None else ImageScale).of(training)
+    low, high = _range(settings, frame, scale)
+    model = build(settings, sample_shape, frame, scale, seed, device)
+    rank = check_output(model, settings, training[:2], (low / frame.scale, high / frame.scale))
+    try:
+        with seeded(seed):
+            history = train(
+                model,
+                training,
+                held_out,
+                LogUniform(low / frame.scale, high / frame.scale),
+                Objective(
+                    settings.ridge,
+                    train_mean=settings.method == "joint",
+                    centered=settings.method != "uncentered",
+                ),
+                _config(settings, scale, seed, device),
+                callback=callback,
+            )
+    except TrainingDivergedError as error:
+        error.field = NeuralField(model.cpu(), frame.to("cpu"), ridge=settings.ridge)
+        raise
+    history = replace(history, bandwidths=tuple(frame.scale * sigma for sigma in history.bandwidths))
+    field = NeuralField(model.cpu(), frame.to("cpu"), ridge=settings.ridge)
+    supported_from = frame.scale * scale.supported_from()
+    profile, bandwidth = None, settings.bandwidth
+    if bandwidth is None:
+        chosen_at = _selection(clean, rank, device)
+        calibrated = settings.method != "uncentered"
+        profile = _profile(field, chosen_at, low, high, supported_from, seed, calibrated=calibrated)
+        bandwidth = float(profile.bandwidth[profile.chosen])
+    return Fit(field, bandwidth, (low, high), supported_from, rank, profile, history)
+
+
+def _range(settings: FitSettings, frame: AffineFrame, scale: DataScale) -> tuple[float, float]:
+    """Return the range of σ in the units of the data; a default range is widened to hold a given bandwidth."""
+    if settings.bandwidth_range is not None:
+        return settings.bandwidth_range[0], settings.bandwidth_range[1]
+    low, high = (frame.scale * edge for edge in scale.bandwidth_range())
+    if settings.bandwidth is not None:
+        low, high = min(low, settings.bandwidth / 2), max(high, 2 * settings.bandwidth)
+    return low, high
+
+
+def _config(settings: FitSettings, scale: DataScale, seed: int, device: torch.device) -> TrainingConfig:
+    """Fill the training configuration."""
+    # A wall-clock budget alone should not be cut short by the default number of steps.
+    width = settings.width or scale.width(device)
+    batch_size = settings.batch_size or scale.batch_size(device)
+    rate = scale.learning_rate(width, batch_size) if settings.learning_rate is None else settings.learning_rate
+    # A user's network is rounded only on request.
+    default = settings.is_default and scale.mixed_precision(device)
+    mixed = default if settings.mixed_precision is None else settings.mixed_precision
+    unlimited = settings.max_seconds is not None and settings.max_steps is None
+    return TrainingConfig(
+        max_steps=10**9 if unlimited else settings.max_steps or scale.max_steps(device),
+        max_seconds=settings.max_seconds,
+        batch_size=batch_size,
+        learning_rate=rate,
+        n_references=scale.n_references(),
+        evaluations=scale.evaluations(device),
+        patience=settings.patience,
+        mixed_precision=mixed,
+        cuda_graph=settings.cuda_graph,
+        seed=seed,
+    )
+
+
+def _selection(samples: Float[Tensor, "n dim"], rank: int, device: torch.device) -> Float[Tensor, "m dim"]:
+    """Take the samples to choose the scale at, few ones repeatedly: their metrics are held at once, with copies."""
+    bytes_each = samples.element_size() * 4 * rank * samples.shape[1]
+    count = max(_FEWEST_SELECTION, min(_N_SELECTION, working_memory(device) // bytes_each))
+    some = samples[:count].to(device)
+    return some.repeat(-(-count // len(some)), 1)
+
+
+@torch.no_grad()
+def _profile(
+    field: NeuralField,
+    samples: Float[Tensor, "n dim"],
+    low: float,
+    high: float,
+    supported_from: float,
+    seed: int,
+    *,
+    calibrated: bool,
+) -> ScaleProfile:
+    """Choose the scale on a grid of ratio about √2 inside the trained range."""
+    generator = torch.Generator(samples.device).manual_seed(seed)
+    grid = np.geomspace(low, high, max(3, 1 + round(2 * math.log2(high / low))))
+    return choose_bandwidth(
+        field,
+        samples,
+        grid,
+        max_dim=field.frame.dim,
+        supported_from=supported_from,
+        generator=generator,
+        calibrated=calibrated,
+    )
