@@ -361,11 +361,14 @@ def blobs(n, seed, margin):
 
 @pytest.mark.slow
 def test_the_tangent_plane_of_a_blob_is_made_of_its_shifts():
-    """Measured: an error of 0.21, below 0.3 at every place; planes that have nothing to do with it are 2 away."""
+    """Measured: an error of 0.25 to 0.27, below 0.36 at every place; planes that have nothing to do with it are 2 away.
+
+    24 channels come to 0.21 in a third more time; 200 steps, with either, only to 0.5.
+    """
     samples, _ = blobs(2000, seed=0, margin=3.5)
     queries, truth = blobs(100, seed=1, margin=3.8)
     geometry = MetricMatching(
-        network=UNetSettings(channels=24, multipliers=(1, 1), n_blocks=1, attention=(), patch=2),
+        network=UNetSettings(channels=16, multipliers=(1, 1), n_blocks=1, attention=(), patch=2),
         bandwidth_range=(0.1, 0.4),
         max_steps=300,
         batch_size=24,
@@ -376,6 +379,6 @@ def test_the_tangent_plane_of_a_blob_is_made_of_its_shifts():
     ).fit(samples)
     found = geometry.tangent_basis(queries, dim=2)
     errors = np.linalg.norm(truth @ truth.swapaxes(1, 2) - found @ found.swapaxes(1, 2), axis=(1, 2))
-    assert errors.mean() < 0.3
+    assert errors.mean() < 0.35
     assert errors.max() < 0.5
     assert (geometry.dimension(queries) == 2).mean() > 0.9

@@ -25,7 +25,7 @@ _DENSE_DIMENSION = 4.5
 _BATCHES = (1024, 16_384)
 _SAMPLES_PER_DRAW = 16
 # Of U-Nets, on a CPU and on a GPU. A CPU gets through a first look at small images in these steps, not further.
-_IMAGE_BATCH = {"cpu": 32, "cuda": 256}
+_IMAGE_BATCH = {"cpu": 32, "cuda": 512}
 _IMAGE_STEPS = {"cpu": 500, "cuda": 20_000}
 _IMAGE_RATE = 1e-3
 # Every look at the held-out samples costs a CPU as much as some hundred steps.
@@ -134,8 +134,8 @@ class ImageScale(DataScale):
         return _IMAGE_STEPS.get(device.type, _IMAGE_STEPS["cpu"])
 
     def learning_rate(self, width: int, batch_size: int) -> float:
-        """Return the peak learning rate, the same for all sizes."""
-        return _IMAGE_RATE
+        """Return the peak learning rate: 1e-3, and up to twice that for large batches; the same for all sizes."""
+        return _IMAGE_RATE * min(max(math.sqrt(batch_size / 128), 1.0), 2.0)
 
     def n_references(self) -> int:
         """Return 0: images are never dense, and averages over them blur."""
