@@ -155,6 +155,7 @@ def test_functions_see_what_the_caller_gave(geometry, images, ask):
     assert set(seen) == {SHAPE, (40,)}
 
 
+@pytest.mark.slow
 def test_black_boxes_see_arrays_of_images_and_return_slopes_as_images(geometry, images):
     def black_box(x):
         assert isinstance(x, np.ndarray)
@@ -360,6 +361,7 @@ def blobs(n, seed, margin):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unchecked")  # A sixth less time.
 def test_the_tangent_plane_of_a_blob_is_made_of_its_shifts():
     """Measured: an error of 0.25 to 0.27, below 0.36 at every place; planes that have nothing to do with it are 2 away.
 

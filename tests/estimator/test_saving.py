@@ -67,10 +67,13 @@ CASES = {
     ),
 }
 
+# These go through the same code as the others, or are also tested in tests/persistence.
+SLOW = ("float32, all coordinates", "images", "around a denoiser")
+
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=pytest.mark.slow if name == "images" else ()) for name in CASES],
+    params=[pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CASES],
 )
 def pair(request, tmp_path_factory):
     """A fitted geometry, what was loaded of it, and its samples."""

@@ -264,7 +264,37 @@ def test_eigenvectors_are_counted_from_one_and_those_beyond_the_rank_left_out(mn
     assert bool((values[:, 0] > 0.9).all() and (values[:, 1] < 0.1).all())
 
 
-@pytest.mark.skipif(not (FOLDER / "results.json").exists(), reason="nothing was measured yet")
-def test_stored_tables_are_those_of_the_stored_results(mnist):
-    results = json.loads((FOLDER / "results.json").read_text(encoding="utf-8"))
+@pytest.fixture(scope="module")
+def results():
+    return json.loads((FOLDER / "results.json").read_text(encoding="utf-8"))
+
+
+def test_stored_tables_are_those_of_the_stored_results(mnist, results):
     assert mnist.summary.tables(results) == (FOLDER / "tables.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("told", "method"),
+    [
+        ("LERP", "LERP"),
+        ("Stein, as published (σ 1, λ σ²)", "Stein, as published"),
+        ("learned, the paper's recipe (σ 7)", "learned, the paper's recipe"),
+        ("learned, flow with landing (σ 2, landing at σ 1)", "learned, flow with landing"),
+        ("learned, thread (σ 2, α 0.3)", "learned"),
+        ("learned, thread at σ 1", "learned, σ = 1"),
+        ("learned, thread at σ 4", "learned, σ = 4"),
+        ("thread in the Stein metric", "Stein, as a thread"),
+        ("thread without a metric", "no metric, as a thread"),
+    ],
+)
+def test_the_page_says_what_was_measured(mnist, results, told, method):
+    page = (FOLDER / "README.md").read_text(encoding="utf-8").replace("**", "")
+    (row,) = mnist.summary.path_rows({told: results["paths"]["methods"][method]}, "inner")
+    assert "| " + " | ".join(row) + " |" in page
+    assert results["search"]["chosen"]["learned"]["landing"] == 0.3
+
+
+def test_the_digit_one_has_the_lowest_dimension_at_every_scale(results):
+    for row in [results["spectra"]["default"], *results["spectra"]["scales"]]:
+        for how in ("count", "trace"):
+            assert min(row[f"{how}_by_class"], key=row[f"{how}_by_class"].get) == "1"

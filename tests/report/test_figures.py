@@ -115,6 +115,7 @@ def test_shapes_that_do_not_fit_are_named():
         plot_training(History())
 
 
+@pytest.mark.slow
 def test_importing_the_library_does_not_import_matplotlib():
     code = "import sys, carre; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
