@@ -32,6 +32,16 @@ def points(sphere):
     return sphere.sample(6, generator=torch.Generator().manual_seed(2)).numpy()
 
 
+def test_threads_are_finest_at_the_smallest_trained_scale_and_join_one_to_many(geometry, points):
+    low, tensor = geometry.bandwidth_range_[0], torch.from_numpy(points)
+    sigma = torch.tensor([0.2, 0.5 * low, 0.3], dtype=torch.float64)
+    with pytest.warns(UserWarning, match="outside the range"):
+        drawn = geometry.thread(points[0], points[1:4], sigma, n_nodes=5)
+    ends = (geometry.field_, tensor[:1], tensor[1:4], sigma)
+    torch.testing.assert_close(drawn.nodes, toolkit.thread(*ends, finest=sigma.clamp(max=low), n_nodes=5).nodes)
+    assert not torch.allclose(drawn.nodes, toolkit.thread(*ends, n_nodes=5).nodes)
+
+
 def test_calculus_is_that_of_the_functions(geometry, points):
     tensor, sigma = torch.from_numpy(points), geometry.bandwidth_
     for name in ("gradient", "laplacian"):

@@ -91,5 +91,5 @@ def test_the_block_of_the_readme_runs_as_printed():
     names: dict = {}
     exec(block.group(1), names)
     assert names["directions"].shape == (5, 7, 1, 28, 28)
-    assert names["pictures"].shape == (1, 17, 1, 28, 28)
+    assert names["pictures"].shape == (1, 9, 1, 28, 28)
     assert bool(names["path"].connected.all())

@@ -100,7 +100,8 @@ def measure(curves: Curves, labels: Tensor, judge: Judge) -> dict:
         right, confidence = judge.verdict(nodes, labels)
         for place, columns in (("inner", slice(1, -1)), ("all", slice(None)), ("midpoint", middle)):
             columns_of = {"distance": distance, "right": right, "confidence": confidence}
-            found[name + place] = {key: float(values[:, columns].mean()) for key, values in columns_of.items()}
+            # In float64: 1,455 of 1,500 are 97%, and not a rounding error less.
+            found[name + place] = {key: float(values[:, columns].double().mean()) for key, values in columns_of.items()}
     return found
 
 

@@ -28,6 +28,7 @@ import paths
 import restore
 import spectra
 import speed
+import summary
 import torch
 from classifier import train_classifier
 from data import Digits, draw_strokes, load_digits
@@ -40,7 +41,7 @@ from carre.fields import NeuralField
 from carre.neighbors import TorchIndex
 
 HERE = Path(__file__).parent
-PARTS = ("speed", "train", "search", "paths", "spectra", "restore")
+PARTS = ("speed", "train", "search", "paths", "spectra", "restore", "card")
 CARD = """---
 license: mit
 datasets:
@@ -153,6 +154,13 @@ class Experiment:
         figures.write_restored(restore.examples(field, self.digits, self.settings), self.digits, self.out)
         return restore.measure(field, self.digits, self.settings, self.judge)
 
+    def card(self) -> dict[str, Any]:
+        """Write what was measured into the card of the model."""
+        page = Path(self.model) / "README.md"
+        text = page.read_text(encoding="utf-8")
+        write(page, text[: text.index("## Data")] + summary.card(self.results) + text[text.index("## Limits") :])
+        return {}
+
     def load(self) -> tuple[MetricMatching, NeuralField]:
         """Load the saved model; its field answers where the points are."""
         geometry = MetricMatching.from_pretrained(self.model, device=self.digits.train.device)
@@ -196,12 +204,14 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--out", type=Path, default=HERE)
     parser.add_argument("--model", help="a saved geometry, instead of OUT/model: a folder, or a name that ships")
     parser.add_argument("--minutes", type=float, help="budget of the fit")
-    parser.add_argument("--only", help=f"parts, separated by commas, among {', '.join(PARTS)}; else all but search")
+    parser.add_argument(
+        "--only", help=f"parts, separated by commas, among {', '.join(PARTS)}; else all but search and card"
+    )
     parser.add_argument("--search", action="store_true", help="search for settings before paths are measured")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--quick", action="store_true", help="a tiny network on few digits: a look at the machinery")
     arguments = parser.parse_args(argv)
-    parts = arguments.only.split(",") if arguments.only else [part for part in PARTS if part != "search"]
+    parts = arguments.only.split(",") if arguments.only else [part for part in PARTS if part not in ("search", "card")]
     if unknown := sorted(set(parts) - set(PARTS)):
         parser.error(f"--only must name parts among {', '.join(PARTS)}; got {', '.join(unknown)}")
     if arguments.model and not arguments.only:

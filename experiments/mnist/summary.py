@@ -179,3 +179,51 @@ def _options(row: dict[str, Any]) -> str:
 def _reference(found: dict[str, Any]) -> str:
     row = found["reference"]
     return f"{row['distance']:.2f} from the nearest training digit, {row['right']:.1%} of them classified rightly"
+
+
+def card(results: dict[str, Any]) -> str:
+    """Write what was measured, for the card of the model that ships."""
+    spectra, paths, train = results["spectra"], results["paths"]["methods"], results["train"]
+    default, eight = spectra["default"], next(row for row in spectra["scales"] if row["bandwidth"] == 8.0)
+    kernel = next(row for row in spectra["kernel"] if row["bandwidth"] == 8.0)
+    learned, straight = paths["learned"], paths["LERP"]
+    settings = learned["settings"]
+    noise = next(r for r in results["restore"]["rows"] if (r["spoiled"], r["way"]) == ("noise 2", "posterior mean"))
+    rows = [
+        [
+            f"dimension at σ = {default['bandwidth']:.2f}: eigenvalues above ½, sum of all",
+            f"{default['count']:.1f}, {default['trace']:.1f} "
+            f"(digit 1: {default['count_by_class']['1']:.1f}, {default['trace_by_class']['1']:.1f})",
+        ],
+        [
+            f"digits whose eigenvalues all lie in [0, 1.05], at σ = {default['bandwidth']:.2f} and 8",
+            f"{default['share_in_range']:.0%}, {eight['share_in_range']:.0%}; see experiments/mnist on values above 1",
+        ],
+        [
+            "largest eigenvalue at σ = 8, learned and by an exact kernel on all training digits",
+            f"{kernel['learned']:.2f}, {kernel['kernel']:.2f} (100 test digits, correlation {kernel['correlation']:.2f})",
+        ],
+        [
+            f"{results['paths']['n_pairs']} threads between digits of a class: class kept at inner nodes "
+            f"(σ {settings['bandwidth']:g}, finest {settings['finest']:g}, α {settings['landing']:g})",
+            f"{learned['inner']['right']:.1%} (straight lines {straight['inner']['right']:.1%})",
+        ],
+        [
+            "their distance from the nearest training digit, over that of the middle of straight lines",
+            f"{learned['inner']['distance_over_lerp_midpoint']:.1%}",
+        ],
+        [
+            "noise of deviation 2 taken off: classified rightly before and after",
+            f"{noise['before']['right']:.0%}, {noise['after']['right']:.1%}",
+        ],
+        [
+            "training",
+            f"{train['seconds']:.0f} s on one {train['about']['hardware']}, {train['images_per_second']:,.0f} images/s",
+        ],
+    ]
+    return (
+        "## Data\n\nThe 60,000 training digits of MNIST (LeCun, Cortes and Burges; CC BY-SA 3.0), 3,000 of them held out "
+        "to watch the losses; the 10,000 test digits took no part.\n\n## Measured\n\nOn the test digits, with these "
+        "weights; what it means, and the commands, in experiments/mnist of the repository.\n\n"
+        f"{table(('what', 'value'), rows)}\n\n"
+    )

@@ -38,6 +38,16 @@ class Points:
         return self.restore(result)
 
 
+def is_integer(value: Any) -> bool:
+    """Say whether something is a whole number, Python's or NumPy's, and not a truth value.
+
+    Example:
+        >>> is_integer(np.int64(2)), is_integer(2.0), is_integer(True)
+        (True, False, False)
+    """
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
 def as_points(points: Any, *, dim: int | None = None, name: str = "points") -> Points:
     """Accept an array, a tensor or nested lists of shape (n, dim); refuse anything else with a sentence.
 

@@ -294,6 +294,29 @@ def test_the_page_says_what_was_measured(mnist, results, told, method):
     assert results["search"]["chosen"]["learned"]["landing"] == 0.3
 
 
+def test_the_card_of_the_model_that_ships_says_what_was_measured(mnist, results):
+    page = FOLDER.parents[1] / "src/carre/pretrained/mnist/README.md"
+    assert mnist.summary.card(results) in page.read_text(encoding="utf-8")
+
+
+def test_ninety_seven_percent_are_ninety_seven_percent(mnist, strokes):
+    """1,455 of 1,500, which float32 would make a little less."""
+    right = torch.ones(100, 17)
+    right[:45, 5] = 0
+
+    class Judge(mnist.paths.Judge):
+        def distances(self, points):
+            return torch.ones(points.shape[:-1])
+
+        def verdict(self, points, labels):
+            return right, right
+
+    nodes = torch.zeros(100, 17, 2)
+    curves = mnist.flow.Curves(nodes, nodes, torch.zeros(100), torch.ones(100))
+    found = mnist.paths.measure(curves, torch.zeros(100), Judge(None, None))
+    assert found["inner"]["right"] >= mnist.paths.KEPT
+
+
 def test_the_digit_one_has_the_lowest_dimension_at_every_scale(results):
     for row in [results["spectra"]["default"], *results["spectra"]["scales"]]:
         for how in ("count", "trace"):

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from carre.fields import ExactField
+from carre.geometry import LowRankMetric
 from carre.manifolds import CliffordTorus, Sphere
-from carre.toolkit import geodesic, thread
+from carre.toolkit import Path, geodesic, thread
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_it_agrees_with_the_geodesic_on_a_flat_torus(rng):
     torch.testing.assert_close(drawn.length(), shortest.length(), rtol=0.02, atol=0)
 
 
-def test_sigma_is_the_finest_at_the_ends_and_grows_to_the_bandwidth(arcs):
+def test_metric_and_denoiser_are_asked_at_the_finest_scale_at_the_ends_and_the_bandwidth_between(arcs):
     seen = []
 
     class Spy(ExactField):
@@ -64,12 +65,38 @@ def test_sigma_is_the_finest_at_the_ends_and_grows_to_the_bandwidth(arcs):
             seen.append(bandwidth)
             return super().denoise(points, bandwidth)
 
+        def metric(self, points, bandwidth):
+            seen.append(bandwidth)
+            return super().metric(points, bandwidth)
+
     start, end = (x[:1] for x in arcs)
     thread(Spy(Sphere(2)), start, end, 0.2, finest=0.01, slope=0.3, max_sweeps=1)
     chord = float((start - end).norm())
     steps = torch.arange(1, 16, dtype=torch.float64) / 16
     expected = (0.3 * chord * torch.minimum(steps, 1 - steps)).clamp(0.01, 0.2)
-    torch.testing.assert_close(seen[0], expected)
+    for sigma in seen[:2]:
+        torch.testing.assert_close(sigma, expected)
+
+
+class Shrinking:
+    """The plane, with a metric that is a number and a denoiser that halves the distance from the x-axis."""
+
+    dim = 2
+
+    def metric(self, points, bandwidth):
+        return LowRankMetric(0.5**0.5 * torch.eye(2, dtype=points.dtype).expand(len(points), 2, 2))
+
+    def denoise(self, points, bandwidth):
+        return points * points.new_tensor([1.0, 0.5])
+
+
+def test_one_sweep_is_its_formula_and_spaces_nodes_evenly():
+    """From the line y = 1, tension is nothing and landing α takes α/2 off the inner nodes; then they are spaced."""
+    path = thread(Shrinking(), [[0.0, 1.0]], [[4.0, 1.0]], 0.1, landing=0.4, max_sweeps=1, n_nodes=5)
+    inner = torch.tensor([[0.0, 1.0], [1.0, 0.8], [2.0, 0.8], [3.0, 0.8], [4.0, 1.0]], dtype=torch.float64)
+    torch.testing.assert_close(path.nodes, Path.through(inner).resample(5).nodes)
+    gaps = path.nodes.diff(dim=1).norm(dim=-1)
+    torch.testing.assert_close(gaps, gaps.mean().expand_as(gaps), rtol=1e-3, atol=0)
 
 
 def test_it_says_when_it_was_not_given_the_time(arcs):
@@ -95,14 +122,20 @@ def test_two_nodes_are_the_ends(arcs):
     ("options", "message"),
     [
         ({"finest": 0.3}, "finest must be at most the bandwidth"),
-        ({"finest": -0.1}, "bandwidth must be positive"),
-        ({"slope": 0.0}, "slope must be positive"),
-        ({"landing": 0.0}, "landing must lie between 0 and 1"),
-        ({"tolerance": -1.0}, "tolerance must be positive"),
+        ({"finest": -0.1}, "finest must be positive"),
+        ({"finest": "a"}, "finest must be a number"),
+        ({"slope": 0.0}, "slope must be a positive number"),
+        ({"slope": math.inf}, "slope must be a positive number"),
+        ({"landing": 0.0}, "landing must be a positive number"),
+        ({"landing": "a"}, "landing must be a positive number"),
+        ({"landing": 1.5}, "landing must be at most 1"),
+        ({"tolerance": -1.0}, "tolerance must be a positive number"),
+        ({"tolerance": None}, "tolerance must be a positive number"),
         ({"max_sweeps": 0}, "max_sweeps must be at least 1"),
         ({"n_nodes": 1}, "n_nodes must be at least 2"),
     ],
 )
+@pytest.mark.usefixtures("unchecked")
 def test_bad_options_are_named(arcs, options, message):
     with pytest.raises(ValueError, match=message):
         thread(ExactField(Sphere(2)), *arcs, 0.1, **options)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from carre.estimator.queries import QueryMethods
 from carre.toolkit import Path
+from carre.validation import is_integer
 
 
 class ImageMethods(QueryMethods):
@@ -26,6 +27,12 @@ class ImageMethods(QueryMethods):
         """
         points = self._validated(X)
         shape = self._image_shape("tangent_images")
+        most = min(self.rank_, self.n_features_in_)
+        if not is_integer(n_directions) or not 1 <= n_directions <= most:
+            raise ValueError(
+                f"n_directions must be an integer between 1 and {most}, the rank; got {n_directions!r}. "
+                "Fit with a larger rank to ask for more"
+            )
 
         def directions(y: Tensor, s: Tensor) -> Tensor:
             return self.field_.metric(y, s).tangent_basis(n_directions).mT

@@ -20,6 +20,10 @@ from carre.validation import Points, as_bandwidth, as_images, as_points
 
 # Points at a time, at most, and what is held of each: so many factors.
 _CHUNK, _COPIES = 16_384, 4
+# Pixels are taken for not normalized where black would be a number below this.
+_BLACK = -0.1
+# What is given beside points, and is not points: nothing is known of its values.
+_VECTORS = ("vectors", "velocities")
 
 
 class QueryMethods:
@@ -133,13 +137,15 @@ class QueryMethods:
         """Check points: images and tensors here, everything else by scikit-learn, which also knows column names."""
         self._check_fitted()
         if is_dataset(X):
-            if X.normalization != self.normalization_:
-                raise ValueError(
-                    f"{name} must be normalized like the samples of the fit, by {self.normalization_}; got "
-                    f"{X.normalization}. Make a dataset with that normalization, or give its images"
-                )
-            X = X.images
+            X = self._images_of(X, name)
+        elif self.normalization_ is not None and name not in _VECTORS:
+            self._check_normalized(X, name)
         shape = shape_of(X)
+        if len(shape) < 2 and self.sample_shape_ is not None:
+            raise ValueError(
+                f"{name} must have shape (n, {', '.join(map(str, self.sample_shape_))}) or (n, {self.n_features_in_}); "
+                f"got {shape}. Give a single image as {name}[None]"
+            )
         if len(shape) > 2 and self.sample_shape_ is not None:
             return as_images(X, sample_shape=self.sample_shape_, name=name)
         if len(shape) > 2:
@@ -150,6 +156,32 @@ class QueryMethods:
         if isinstance(X, Tensor):
             return as_points(X, dim=self.field_.dim, name=name)
         return as_points(validate_data(self, X, reset=False, dtype=[np.float64, np.float32]), name=name)
+
+    def _images_of(self, dataset: Any, name: str) -> Any:
+        """Return the images of a dataset, if they are normalized like the samples of the fit."""
+        if dataset.normalization == self.normalization_:
+            return dataset.images
+        if self.normalization_ is None:
+            raise ValueError(
+                f"{name} must be an array or a tensor, like the samples of the fit, which had no normalization; got a "
+                f"dataset with {dataset.normalization}. Fit on a dataset, or give {name}.images if you normalized alike"
+            )
+        raise ValueError(
+            f"{name} must be normalized like the samples of the fit, by {self.normalization_}; got "
+            f"{dataset.normalization}. Make a dataset with that normalization, or give its images"
+        )
+
+    def _check_normalized(self, X: Any, name: str) -> None:
+        """Refuse whole numbers, and warn of numbers in [0, 1], where the samples of the fit were normalized pixels."""
+        values = X if isinstance(X, Tensor) else np.asarray(X)
+        kind = values.detach().new_empty(0).cpu().numpy().dtype.kind if isinstance(values, Tensor) else values.dtype.kind
+        message = f"{name} must be normalized like the samples of the fit; got {{}}. Use geometry.normalization_.encode(X)"
+        if kind in "iub":
+            raise ValueError(message.format("whole numbers"))
+        if kind != "f" or 0 in values.shape or not (values.min() >= 0 and values.max() <= 1):
+            return
+        if self.normalization_.encode(np.zeros((1, *(self.sample_shape_ or (1, 1, 1))))).max() < _BLACK:
+            warnings.warn(message.format("pixels in [0, 1]"), UserWarning, stacklevel=4)
 
     def _first_validated(self, X: Any) -> Points:
         """Check the samples of a fit, and note what they are: tables with or without column names, or images."""

@@ -167,8 +167,12 @@ class ToolMethods(QueryMethods):
 
         ``finest`` is the smallest trained σ unless it is given.
         """
-        finest = float(np.minimum(self.bandwidth_range_[0], self.bandwidth_ if bandwidth is None else bandwidth).min())
-        return self._between(toolkit.thread, start, end, bandwidth, **{"finest": finest, **options})
+
+        def thread(field: Any, first: Tensor, last: Tensor, scale: Any, **more: Any) -> Path:
+            finest = torch.as_tensor(scale).clamp(max=self.bandwidth_range_[0])
+            return toolkit.thread(field, first, last, scale, **{"finest": finest, **more})
+
+        return self._between(thread, start, end, bandwidth, **options)
 
     def geodesic_distances(self, X: Any, others: Any = None, bandwidth: Any = None, **options: Any) -> Any:
         """Return the lengths of geodesics from every point to every other one, shape (n, m)."""
@@ -247,7 +251,8 @@ class ToolMethods(QueryMethods):
         self._check_fitted()
         ends = {"start": start, "end": end}
         first, last = (self._validated(as_batch(x, self.sample_shape_), name=name) for name, x in ends.items())
-        sigma = self._sigma(first, bandwidth)
+        # One point may be given for all on either side.
+        sigma = self._sigma(max(first, last, key=lambda points: len(points.tensor)), bandwidth)
         placed = first.tensor.detach().to(self.device_)
         with self._bar(function.__name__) as progress:
             scale = float(sigma[0]) if np.ndim(bandwidth) == 0 else sigma.to(self.device_)

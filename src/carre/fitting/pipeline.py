@@ -16,13 +16,13 @@ from carre.fitting.models import build, check_output, seeded
 from carre.fitting.settings import FitSettings
 from carre.geometry import AffineFrame
 from carre.matching import LogUniform
-from carre.neighbors.memory import working_memory
 from carre.toolkit import ScaleProfile, choose_bandwidth
 from carre.training import History, Objective, Progress, TrainingConfig, TrainingDivergedError, train
 from carre.training.defaults import DataScale, ImageScale
 
-# The scale is chosen at this many samples; at fewer, where a metric is so large that those would not fit.
-_N_SELECTION, _FEWEST_SELECTION = 512, 64
+# The scale is chosen at this many samples; at fewer, where that many metrics are more than so many numbers. Whatever is
+# free: a fit with a seed should not depend on the machine.
+_N_SELECTION, _FEWEST_SELECTION, _NUMBERS_IN_SELECTION = 512, 64, 2**24
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 8, 20_000
 
 
@@ -151,8 +151,7 @@ def _config(settings: FitSettings, scale: DataScale, seed: int, device: torch.de
 
 def _selection(samples: Float[Tensor, "n dim"], rank: int, device: torch.device) -> Float[Tensor, "m dim"]:
     """Take the samples to choose the scale at, few ones repeatedly: their metrics are held at once, with copies."""
-    bytes_each = samples.element_size() * 4 * rank * samples.shape[1]
-    count = max(_FEWEST_SELECTION, min(_N_SELECTION, working_memory(device) // bytes_each))
+    count = max(_FEWEST_SELECTION, min(_N_SELECTION, _NUMBERS_IN_SELECTION // (rank * samples.shape[1])))
     some = samples[:count].to(device)
     return some.repeat(-(-count // len(some)), 1)
 

@@ -14,7 +14,14 @@ from torch import Tensor, nn
 from carre.matching import LogUniform
 from carre.networks import UNetSettings
 from carre.networks.model import BLOCKS
+from carre.validation import is_integer
 
+# Options of the network for tables, what they are for images, and their counterparts there.
+_OF_TABLES = {
+    "width": (None, "Give its sizes instead, with network=UNetSettings(channels=...)"),
+    "n_blocks": (3, "Leave it out, and give network=UNetSettings(n_blocks=...) instead"),
+    "block": ("gated", "Leave it out, and give the sizes with network=UNetSettings(...)"),
+}
 METHODS = ("joint", "two-stage", "uncentered")
 
 
@@ -43,10 +50,11 @@ class FitSettings:
     cuda_graph: bool = True
 
     def __post_init__(self) -> None:
+        if self.network is not None and not isinstance(self.network, (nn.Module, UNetSettings)):
+            raise ValueError(f"network must be a torch module or UNetSettings(...), or None; got {self.network!r}")
         for name in ("rank", "width", "n_blocks", "max_steps", "batch_size"):
             value = getattr(self, name)
-            is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-            if value is not None and not (is_integer and value >= 1):
+            if value is not None and not (is_integer(value) and value >= 1):
                 raise ValueError(f"{name} must be a positive integer; got {value!r}")
         if self.method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(METHODS)}; got {self.method!r}")
@@ -97,11 +105,12 @@ class FitSettings:
             return None
         if self.own_network is not None:
             return None
-        if self.width is not None:
-            raise ValueError(
-                f"width must be None for images, which a U-Net learns; got {self.width}. "
-                "Give its sizes instead, with network=UNetSettings(channels=...)"
-            )
+        for name, (wanted, remedy) in _OF_TABLES.items():
+            given = getattr(self, name)
+            if given != wanted:
+                raise ValueError(
+                    f"{name} must be {wanted!r} for images, which a U-Net learns; got {given!r}. {remedy}"
+                )
         return self.network if isinstance(self.network, UNetSettings) else UNetSettings.for_shape(sample_shape)
 
 
@@ -112,8 +121,11 @@ def choose_device(asked: str | torch.device | None, samples: Tensor) -> torch.de
         return cuda if torch.cuda.is_available() else torch.device("cpu")
     try:
         device = torch.device(asked)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise ValueError(f"device must be one of torch's, like 'cpu' or 'cuda'; got {asked!r}") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("device must be 'cpu' or None: there is no CUDA device here")
+    others = {"mps": torch.backends.mps.is_available, "xpu": torch.xpu.is_available}
+    if device.type not in ("cpu", "cuda") and not others.get(device.type, lambda: False)():
+        raise ValueError(f"device must be one that computes here, 'cpu' or 'cuda', or None to choose; got {asked!r}")
     return device

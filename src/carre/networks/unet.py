@@ -15,6 +15,7 @@ from torch.nn import functional
 from carre.networks.convolution import Convolution, ConvolutionBlock, SpatialAttention
 from carre.networks.embedding import LogBandwidthEmbedding
 from carre.networks.pointwise import is_one_value, modulated_activation
+from carre.validation import is_integer
 
 _BIAS_DEVIATION = 1e-3**0.5
 _FEWEST_PIXELS_APART = 8
@@ -32,8 +33,8 @@ class UNetSettings:
             bfloat16 (a step with 60 channels took 0.34 s where one with 96 took 0.023 s).
         multipliers: Channels of each level, in multiples of those; a level has half the resolution of the one before.
         n_blocks: Residual blocks per level on the way down; one more on the way up.
-        attention: The levels with self-attention, counted from 0. The coarsest is level ``len(multipliers) - 1``. The
-            bottom, between the ways down and up, always has it, also with ``()``.
+        attention: The levels with self-attention, counted from 0; None takes the coarsest, ``len(multipliers) - 1``.
+            The bottom, between the ways down and up, always has it, also with ``()``.
         patch: Side of the squares of pixels that are packed into channels before the first level and unpacked after
             the last. With 2 nothing wide is computed at full resolution.
 
@@ -45,25 +46,41 @@ class UNetSettings:
     channels: int = 64
     multipliers: tuple[int, ...] = (1, 2, 2)
     n_blocks: int = 2
-    attention: tuple[int, ...] = (2,)
+    attention: tuple[int, ...] | None = None
     patch: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("multipliers", "attention"):
-            object.__setattr__(self, name, tuple(int(value) for value in getattr(self, name)))
-        numbers = {"channels": self.channels, "n_blocks": self.n_blocks, "patch": self.patch}
-        for name, value in numbers.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        for name in ("channels", "n_blocks", "patch"):
+            value = getattr(self, name)
+            if not is_integer(value) or value < 1:
                 raise ValueError(f"{name} must be a positive integer; got {value!r}")
-        if not self.multipliers or min(self.multipliers) < 1:
-            raise ValueError(f"multipliers must be positive integers, one per level; got {self.multipliers}")
-        if any(not 0 <= level < len(self.multipliers) for level in self.attention):
-            raise ValueError(f"attention must name levels below {len(self.multipliers)}; got {self.attention}")
+            object.__setattr__(self, name, int(value))
+        multipliers = _integers(self.multipliers)
+        if not multipliers or min(multipliers) < 1:
+            raise ValueError(
+                f"multipliers must be positive integers, one per level; got {self.multipliers!r}. "
+                "Give a tuple like (1, 2, 2)"
+            )
+        coarsest = len(multipliers) - 1
+        attention = (coarsest,) if self.attention is None else _integers(self.attention)
+        if attention is None or any(not 0 <= level <= coarsest for level in attention):
+            raise ValueError(
+                f"attention must name levels below {coarsest + 1}; got {self.attention!r}. "
+                f"Give a tuple like ({coarsest},), () for none, or None for the coarsest"
+            )
+        object.__setattr__(self, "multipliers", multipliers)
+        object.__setattr__(self, "attention", attention)
 
     @classmethod
     def for_shape(cls, sample_shape: tuple[int, int, int]) -> UNetSettings:
         """Choose sizes for images of a shape: patches of two pixels, and levels down to about seven."""
-        side = min(sample_shape[1:])
+        sizes = _integers(sample_shape)
+        if sizes is None or len(sizes) != 3 or min(sizes) < 1:
+            raise ValueError(
+                f"sample_shape must be three positive integers, the channels, height and width; got {sample_shape!r}. "
+                "Give a tuple like (1, 28, 28)"
+            )
+        side = min(sizes[1:])
         patch = 2 if side >= 2 * _FEWEST_PIXELS_APART else 1
         n_levels = min(4, max(1, 1 + int(math.log2(max(side / patch / 7, 1)))))
         return cls(64, (1, 2, 2, 4)[:n_levels], 2, (n_levels - 1,), patch)
@@ -77,13 +94,22 @@ class UNetSettings:
             "celeba": cls(64, (1, 2, 2, 2), 3, (2, 3)),
             "ffhq": cls(128, (1, 2, 2, 4), 2, (3,)),
         }
-        if dataset not in known:
+        if not isinstance(dataset, str) or dataset not in known:
             raise ValueError(f"dataset must be one of {', '.join(known)}; got {dataset!r}")
         return known[dataset]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain values; ``UNetSettings(**it)`` is the way back."""
         return asdict(self)
+
+
+def _integers(values: Any) -> tuple[int, ...] | None:
+    """Return whole numbers as a tuple; None if they are anything else, or not several."""
+    try:
+        items = tuple(values)
+    except TypeError:
+        return None
+    return tuple(map(int, items)) if all(map(is_integer, items)) else None
 
 
 class UNet(nn.Module):
@@ -139,7 +165,7 @@ class UNet(nn.Module):
         self.film = nn.Linear(settings.channels, sum(self.modulation_widths), bias=False)
 
     def _stage(self, in_channels: int, out_channels: int, level: int) -> nn.ModuleList:
-        attention = [SpatialAttention(out_channels)] if level in self.settings.attention else []
+        attention = [SpatialAttention(out_channels)] if level in (self.settings.attention or ()) else []
         return nn.ModuleList([ConvolutionBlock(in_channels, out_channels), *attention])
 
     def _blocks(self) -> Iterator[ConvolutionBlock]:

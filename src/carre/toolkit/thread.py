@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from numbers import Real
 from typing import Any
 
 import torch
@@ -24,7 +26,7 @@ def thread(
     *,
     finest: Bandwidth | None = None,
     slope: float = 0.3,
-    landing: float = 0.5,
+    landing: float = 0.3,
     max_sweeps: int = 40,
     tolerance: float = 0.01,
     n_nodes: int = 17,
@@ -47,9 +49,9 @@ def thread(
         bandwidth: σ of the middle, one number or one per pair.
         finest: σ at the ends, at most the other; None takes the same everywhere.
         slope: How fast σ grows with the distance from the ends.
-        landing: α in (0, 1].
-        max_sweeps: Sweeps at most.
-        tolerance: A thread is at rest when no node moves by more than this share of σ in a sweep.
+        landing: α in (0, 1]. More keeps threads nearer to the middle of the data, and makes them longer.
+        max_sweeps: Sweeps at most: a budget, after which rough threads still move a little.
+        tolerance: A thread is at rest when no node moves by more than this share of the bandwidth in a sweep.
         n_nodes: Nodes of every thread, ends included.
         progress: Told how far the work is.
 
@@ -66,7 +68,7 @@ def thread(
     _check_options(slope, landing, tolerance)
     max_sweeps, n_nodes = checked_integer(max_sweeps, name="max_sweeps", least=1), checked_nodes(n_nodes)
     ends = as_endpoints(field, start, end, bandwidth, names=("start", "end"))
-    fine = ends.bandwidth if finest is None else as_bandwidth(finest, ends.start)
+    fine = ends.bandwidth if finest is None else _checked_finest(finest, ends.start)
     if bool((fine > ends.bandwidth).any()):
         raise ValueError(f"finest must be at most the bandwidth, {bandwidth}; got {finest}")
 
@@ -118,9 +120,17 @@ def _reason(arrived: bool, connected: bool, strayed: float, max_sweeps: int) -> 
     return "" if arrived else f"still moving after max_sweeps={max_sweeps}. Increase it"
 
 
-def _check_options(slope: float, landing: float, tolerance: float) -> None:
-    if not 0 < landing <= 1:
-        raise ValueError(f"landing must lie between 0 and 1, above 0; got {landing}")
-    for name, value in (("slope", slope), ("tolerance", tolerance)):
-        if not value > 0:
-            raise ValueError(f"{name} must be positive; got {value}")
+def _checked_finest(finest: Any, points: Float[Tensor, "paths dim"]) -> Float[Tensor, " paths"]:
+    try:
+        return as_bandwidth(finest, points)
+    except ValueError as error:
+        raise ValueError(str(error).replace("bandwidth", "finest", 1)) from error
+
+
+def _check_options(slope: Any, landing: Any, tolerance: Any) -> None:
+    numbers = {"slope": slope, "landing": landing, "tolerance": tolerance}
+    for name, value in numbers.items():
+        if not (isinstance(value, Real) and 0 < float(value) < math.inf):
+            raise ValueError(f"{name} must be a positive number; got {value!r}")
+    if landing > 1:
+        raise ValueError(f"landing must be at most 1; got {landing}")
