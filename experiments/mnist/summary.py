@@ -201,7 +201,8 @@ def card(results: dict[str, Any]) -> str:
         ],
         [
             "largest eigenvalue at σ = 8, learned and by an exact kernel on all training digits",
-            f"{kernel['learned']:.2f}, {kernel['kernel']:.2f} (100 test digits, correlation {kernel['correlation']:.2f})",
+            f"{kernel['learned']:.2f}, {kernel['kernel']:.2f} "
+            f"(100 test digits, correlation {kernel['correlation']:.2f})",
         ],
         [
             f"{results['paths']['n_pairs']} threads between digits of a class: class kept at inner nodes "
@@ -222,8 +223,8 @@ def card(results: dict[str, Any]) -> str:
         ],
     ]
     return (
-        "## Data\n\nThe 60,000 training digits of MNIST (LeCun, Cortes and Burges; CC BY-SA 3.0), 3,000 of them held out "
-        "to watch the losses; the 10,000 test digits took no part.\n\n## Measured\n\nOn the test digits, with these "
-        "weights; what it means, and the commands, in experiments/mnist of the repository.\n\n"
+        "## Data\n\nThe 60,000 training digits of MNIST (LeCun, Cortes and Burges; CC BY-SA 3.0), 3,000 of them held "
+        "out to watch the losses; the 10,000 test digits took no part.\n\n## Measured\n\nOn the test digits, with "
+        "these weights; what it means, and the commands, in experiments/mnist of the repository.\n\n"
         f"{table(('what', 'value'), rows)}\n\n"
     )

@@ -92,8 +92,23 @@ def test_an_array_that_was_cut_off_is_refused(tmp_path):
 
 def test_pickled_objects_are_not_loaded(tmp_path):
     np.save(tmp_path / "data.npy", np.array([{}, {}]), allow_pickle=True)
-    with pytest.raises(DamagedFileError, match=r"data.npy cannot be read as arrays of numbers"):
+    with pytest.raises(DamagedFileError, match=r"data.npy cannot be read as arrays of numbers \(it holds objects"):
         load_arrays(tmp_path / "data.npy")
+
+
+@pytest.mark.parametrize("content", [b"", b"no array", b"\x93NUMPY\x01\x00\xff\xff" + bytes(70_000)])
+def test_the_advice_of_numpy_is_not_passed_on(tmp_path, content):
+    (tmp_path / "notes.txt").write_bytes(content)
+    with pytest.raises(DamagedFileError, match=r"is no file of NumPy|cannot be read as arrays of numbers") as caught:
+        load_arrays(tmp_path / "notes.txt")
+    assert "pickle" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith("save it again with numpy.save or numpy.savez")
+
+
+def test_a_folder_is_no_array(tmp_path):
+    with pytest.raises(ValueError, match=r"path must be a file; .* is a folder. Give a file that numpy.save"):
+        load_arrays(tmp_path)
 
 
 def test_a_missing_file_is_named(tmp_path):

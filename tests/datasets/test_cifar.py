@@ -247,3 +247,10 @@ def test_a_missing_batch_is_named_with_the_remedy(tmp_path):
 def test_an_unknown_split_is_refused(tmp_path):
     with pytest.raises(ValueError, match="split must be one of 'train', 'test'; got 'validation'"):
         load_cifar10(tmp_path, "validation")
+
+
+def test_a_file_that_is_no_archive_is_refused_in_one_line(tmp_path):
+    (tmp_path / "notes.txt").write_text("no archive")
+    with pytest.raises(DamagedFileError, match=r"notes.txt cannot be unpacked \(.*\). Download CIFAR-10") as caught:
+        load_cifar10(tmp_path / "notes.txt")
+    assert "\n" not in str(caught.value)

@@ -43,9 +43,26 @@ def test_iteration_visits_every_image_once():
     np.testing.assert_array_equal(np.concatenate([one.pixels for one in dataset]), dataset.pixels)
 
 
-@pytest.mark.parametrize(("index", "error"), [(6, IndexError), (1.5, TypeError), ([[0, 1]], IndexError)])
-def test_other_indices_are_refused(index, error):
-    with pytest.raises(error):
+@pytest.mark.parametrize(
+    ("index", "error"),
+    [
+        (6, IndexError),
+        (-7, IndexError),
+        ([0, 9], IndexError),
+        (np.array([True, False]), IndexError),
+        (["a"], IndexError),
+        (1.5, TypeError),
+        ("a", TypeError),
+        (None, TypeError),
+        ((0, 1), TypeError),
+        ([[0, 1]], TypeError),
+        ([[0], [1, 2]], TypeError),
+        (slice("a", None), TypeError),
+    ],
+    ids=repr,
+)
+def test_other_indices_are_refused_with_a_sentence(index, error):
+    with pytest.raises(error, match=r"^index must be an integer from -6 to 5, a slice, .* 6 images; got"):
         small_dataset()[index]
 
 
@@ -86,6 +103,8 @@ def test_it_says_what_it_is():
         ({"labels": np.zeros(5, dtype=np.int64)}, r"labels must be 6 integers, one for each image; got int64, \(5,\)"),
         ({"labels": np.zeros(6)}, "labels must be 6 integers, one for each image; got float64"),
         ({"labels": np.full(6, 3)}, "labels must lie between 0 and 2"),
+        ({"normalization": 3}, r"normalization must be a Normalization\(mean, deviation\); got 3"),
+        ({"normalization": Normalization((0.1, 0.2, 0.3), 1.0)}, r"each channel of the pixels \(1\); got 3 means"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused_with_a_sentence(values, sentence):

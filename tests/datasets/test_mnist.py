@@ -146,3 +146,14 @@ def test_a_packed_file_that_is_damaged_is_refused(tmp_path, damage):
     (tmp_path / "file.gz").write_bytes(damage(gzip.compress(as_idx(IMAGES))))
     with pytest.raises(DamagedFileError, match=r"file.gz cannot be unpacked"):
         read_idx(tmp_path / "file.gz")
+
+
+def test_a_folder_is_no_idx_file(tmp_path):
+    with pytest.raises(ValueError, match=r"path must be a file; .* is a folder. Give the path of an idx file"):
+        read_idx(tmp_path)
+
+
+def test_a_file_that_is_not_an_npz_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("no digits")
+    with pytest.raises(ValueError, match=r"folder must be that of the idx files, or .*mnist.npz; got the file .*notes"):
+        load_mnist(tmp_path / "notes.txt")

@@ -119,3 +119,30 @@ def test_the_mean_is_finite_and_not_empty(mean):
 def test_other_dictionaries_are_refused():
     with pytest.raises(ValueError, match="'mean' and 'deviation'; got \\['mean', 'std'\\]"):
         Normalization.from_dict({"mean": [0.5], "std": 0.5})
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_number_is_a_mean_for_all_channels():
+    assert Normalization(0.5, 0.25) == Normalization((0.5,), 0.25)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("mean", "deviation", "name"),
+    [
+        ("ab", 1, "mean"),
+        ("12", 1, "mean"),
+        (b"12", 1, "mean"),
+        (("a",), 1, "mean"),
+        (("1",), 1, "mean"),
+        (None, 1, "mean"),
+        (([0.5], 0.5), 1, "mean"),
+        ((0.5,), None, "deviation"),
+        ((0.5,), "a", "deviation"),
+        ((0.5,), "1", "deviation"),
+        ((0.5,), (0.5, 0.5), "deviation"),
+    ],
+)
+def test_what_is_no_number_is_named(mean, deviation, name):
+    with pytest.raises(ValueError, match=f"^{name} must be .*finite.*; got"):
+        Normalization(mean, deviation)

@@ -59,3 +59,16 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
 def test_a_missing_path_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"there is no file or folder .*nowhere. Give a folder of images"):
         load_images(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("write", "sentence"),
+    [
+        (draw_one, "load_image_folder, size, crop, mode, limit, normalization, since .*; got foo"),
+        (save_npy, "load_arrays, normalization, since .*; got foo"),
+        (lambda folder: write_split(folder / "digits"), "load_mnist, split, verify, since .*; got foo"),
+    ],
+)
+def test_options_that_the_reader_does_not_have_are_named(tmp_path, write, sentence):
+    with pytest.raises(ValueError, match=f"options must be those of {sentence}"):
+        load_images(write(tmp_path), foo=1)

@@ -23,7 +23,7 @@ from tests.samples import TINY, circle
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 UNET = UNetSettings(channels=4, multipliers=(1, 2), n_blocks=1, attention=())
-IMAGES = {"network": UNET, "width": None, "rank": 2, "bandwidth": 1.0, "max_steps": 3, "batch_size": 8}
+IMAGES = {"network": UNET, "width": None, "n_blocks": 3, "rank": 2, "bandwidth": 1.0, "max_steps": 3, "batch_size": 8}
 
 
 class Own(nn.Module):
@@ -211,6 +211,15 @@ def test_a_shipped_geometry_is_loaded_by_its_name(fitted, tmp_path, monkeypatch)
     assert MetricMatching.from_pretrained("circle").bandwidth_ == fitted.bandwidth_
     with pytest.raises(LoadError, match=r"\(circle\); got 'sphere'"):
         MetricMatching.from_pretrained("sphere")
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("value", [3, None, ["mnist"], b"mnist"], ids=repr)
+def test_what_is_no_path_is_refused_with_a_sentence(fitted, value):
+    with pytest.raises(LoadError, match=r"^name_or_folder must be a path or a name; got"):
+        MetricMatching.from_pretrained(value)
+    with pytest.raises(ValueError, match=r"^folder must be a path; got"):
+        fitted.save_pretrained(value)
 
 
 def test_a_parameter_of_a_later_version_asks_for_an_upgrade(fitted, tmp_path):

@@ -3,14 +3,17 @@
 import math
 import weakref
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from carre.networks import UNet, UNetSettings, build_image_model
-from carre.networks.convolution import SpatialAttention
+from carre.networks.convolution import Convolution, ConvolutionBlock, SpatialAttention
+from carre.networks.pointwise import modulated_activation
 
 TINY = UNetSettings(channels=4, multipliers=(1, 2), n_blocks=1, attention=(1,))
 
@@ -88,7 +91,14 @@ def test_settings_survive_as_plain_values():
         ({"patch": -1}, "patch must be a positive integer"),
         ({"multipliers": ()}, "multipliers must be positive integers, one per level"),
         ({"multipliers": (1, 0)}, "multipliers must be positive integers"),
-        ({"attention": (3,)}, "attention must name levels below 3"),
+        *(
+            ({"multipliers": value}, r"multipliers must be positive integers, one per level; got .*like \(1, 2, 2\)")
+            for value in (2, None, ("a",), (math.nan,), (1.5, 2), "12", (True, 2, 2), np.array(2))
+        ),
+        *(
+            ({"attention": value}, r"attention must name levels below 3; got .*like \(2,\)")
+            for value in ((3,), (-1,), 2, (2.7,), "2", (True,))
+        ),
     ],
 )
 def test_wrong_settings_are_named(wrong, message):
@@ -96,9 +106,34 @@ def test_wrong_settings_are_named(wrong, message):
         UNetSettings(**wrong)
 
 
-def test_unknown_datasets_are_named():
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("dataset", ["imagenet", ["x"], None])
+def test_unknown_datasets_are_named(dataset):
     with pytest.raises(ValueError, match="dataset must be one of mnist"):
-        UNetSettings.of_paper("imagenet")
+        UNetSettings.of_paper(dataset)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("sample_shape", [28, (28, 28), (1, 0, 0), "abc", "128", (1, 28, 28.0), None])
+def test_wrong_shapes_are_named(sample_shape):
+    with pytest.raises(ValueError, match=r"sample_shape must be three positive integers.*got"):
+        UNetSettings.for_shape(sample_shape)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_integers_of_numpy_become_plain_ones():
+    two = np.int64(2)
+    settings = UNetSettings(np.int64(8), np.array([1, 2]), two, (np.int64(1),), two)
+    assert settings == UNetSettings(8, (1, 2), 2, (1,), 2)
+    values = settings.to_dict().values()
+    assert {type(number) for value in values for number in (value if isinstance(value, tuple) else [value])} == {int}
+    assert UNetSettings.for_shape((np.int64(1), np.int64(28), np.int64(28))) == UNetSettings.for_shape((1, 28, 28))
+
+
+def test_attention_is_at_the_coarsest_level_unless_it_is_given():
+    assert UNetSettings(64, (1, 2, 2)) == UNetSettings(64, (1, 2, 2), attention=(2,))
+    assert UNetSettings(64, (1,)).attention == (0,)
+    assert UNetSettings(64, (1, 2), attention=()).to_dict()["attention"] == ()
 
 
 def test_an_answer_does_not_depend_on_the_neighbors_in_the_batch(rng):
@@ -263,3 +298,90 @@ def test_the_bandwidth_is_seen(rng):
     points = torch.randn(2, 36, generator=rng).double()
     low, high = (network(points, torch.full((2,), sigma).double()) for sigma in (0.01, 1.0))
     assert (low - high).abs().max() > 1e-2
+
+
+def normed_by_hand(values):
+    """Over the last axis, with the constant that keeps zeros finite."""
+    centered = values - values.mean(-1, keepdim=True)
+    return centered / (centered.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+
+
+def test_modulation_scales_and_shifts_the_normed_channels_of_each_pixel(rng):
+    image = torch.randn(2, 3, 4, 5, generator=rng).double()
+    scale, shift = torch.randn(2, 2, 3, generator=rng).double()
+    inner = normed_by_hand(image.movedim(1, 3)) * (1 + scale[:, None, None]) + shift[:, None, None]
+    expected = (inner / (1 + (-inner).exp())).movedim(3, 1)
+    found, same = modulated_activation(image, torch.cat([scale, shift], 1))
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    assert same is image
+
+
+@pytest.mark.parametrize(("sample_shape", "padded"), [((2, 5, 7), (2, 8, 8)), ((1, 4, 5), (1, 4, 8))], ids=str)
+def test_an_image_is_padded_below_and_on_the_right(sample_shape, padded, rng):
+    settings = UNetSettings(4, (1, 2), 1, (1,), patch=2)
+    network, larger = (model_of(settings, shape).factor.trunk for shape in (sample_shape, padded))
+    larger.load_state_dict(network.state_dict())
+    (channels, height, width), (_, rows, columns) = sample_shape, padded
+    image = torch.randn(2, *sample_shape, generator=rng).double()
+    by_hand = torch.zeros(2, *padded, dtype=torch.float64)
+    by_hand[:, :, :height, :width] = image
+    sigma = torch.tensor([0.2, 0.7]).double()
+    expected = larger(by_hand.flatten(1), sigma).reshape(2, 2 * channels, rows, columns)[..., :height, :width]
+    torch.testing.assert_close(network(image.flatten(1), sigma), expected.flatten(1), rtol=1e-12, atol=1e-12)
+
+
+def blocks_up(network):
+    return [stage[0] for stage in network.up if not isinstance(stage, Convolution)]
+
+
+def test_the_way_up_is_given_what_was_kept_on_the_way_down(rng):
+    """The latest first, behind the channels that come from below."""
+    network, kept, given = model_of().factor.trunk, [], []
+    for part in (network.inlet, *(stage if isinstance(stage, Convolution) else stage[-1] for stage in network.down)):
+        part.register_forward_hook(lambda _module, _inputs, output: kept.append(output))
+    for block in blocks_up(network):
+        block.register_forward_pre_hook(lambda _module, inputs: given.append(inputs[0]))
+    network(torch.randn(2, 36, generator=rng).double(), torch.full((2,), 0.3).double())
+    assert len(given) == len(kept) == 4
+    for joined, image in zip(given, reversed(kept), strict=True):
+        torch.testing.assert_close(joined[:, -image.shape[1] :], image, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("place", "width"), [(0, 8), (1, 4), (2, 4), (3, 4)])
+def test_the_answer_depends_on_all_that_was_kept(place, width, rng):
+    network = model_of().factor.trunk
+    points, sigma = torch.randn(2, 36, generator=rng).double(), torch.full((2,), 0.3).double()
+    whole = network(points, sigma)
+
+    def forget(_module, inputs):
+        return torch.cat([inputs[0][:, :-width], torch.zeros_like(inputs[0][:, -width:])], 1), inputs[1]
+
+    blocks_up(network)[place].register_forward_pre_hook(forget)
+    assert (network(points, sigma) - whole).abs().max() > 1e-3 * whole.abs().max()
+
+
+def test_the_bias_of_the_head_is_added_to_each_channel(rng):
+    network = model_of(sample_shape=(2, 6, 6)).factor.trunk
+    points, sigma = torch.randn(3, 72, generator=rng).double(), torch.full((3,), 0.3).double()
+    bias = torch.randn(4, generator=rng).double()
+    answers = []
+    for value in (torch.zeros(4).double(), bias):
+        network.head.bias.data.copy_(value)
+        answers.append(network(points, sigma).reshape(3, 4, 36))
+    torch.testing.assert_close(answers[1] - answers[0], bias[:, None].expand(3, 4, 36), rtol=1e-12, atol=1e-10)
+
+
+def test_a_block_adds_an_update_whose_norms_are_modulated_one_after_the_other(rng):
+    """The first half of the modulation belongs to the first norm, each a scale and a shift."""
+    block = ConvolutionBlock(2, 3).double()
+    for parameter in block.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    image, modulation = torch.randn(2, 2, 4, 4, generator=rng).double(), torch.randn(2, 10, generator=rng).double()
+    hidden = image
+    for convolution, part in ((block.rise, modulation[:, :4]), (block.fall, modulation[:, 4:])):
+        scale, shift = (half[:, None, None] for half in part.chunk(2, 1))
+        inner = normed_by_hand(hidden.movedim(1, 3)) * (1 + scale) + shift
+        weight = convolution.weight.permute(0, 3, 1, 2)
+        hidden = functional.conv2d((inner / (1 + (-inner).exp())).movedim(3, 1), weight, padding=1)
+    straight = torch.einsum("oc,nchw->nohw", block.skip.weight[:, 0, 0], image)
+    torch.testing.assert_close(block(image, modulation), straight + hidden, rtol=1e-10, atol=1e-10)

@@ -1,5 +1,7 @@
 """Models of the user's own: their weights are stored, their code is brought along."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -96,7 +98,7 @@ def test_a_denoiser_of_images_sees_images(tmp_path, denoiser):
     settings = UNetSettings(channels=8, multipliers=(1, 2), n_blocks=1, attention=())
     mean = FrozenDenoiser(of_flat_points(denoiser, IMAGE), around)
     model = build_image_model(IMAGE, RANK, spread=0.9, settings=settings, mean=mean).float()
-    state = tiny_state(field=NeuralField(model, around), landmarks=image_state().landmarks, sample_shape=IMAGE)
+    state = replace(image_state(), field=NeuralField(model, around))
     save(state, tmp_path / "x")
     given = denoiser if isinstance(denoiser, nn.Module) else checked
     assert_same_answers(state, load(tmp_path / "x", denoiser=given))

@@ -51,6 +51,13 @@ def test_an_unknown_name_lists_the_known_ones_and_asks_for_a_path_that_exists(sh
         find("sphere")
 
 
-def test_a_path_that_does_not_exist_is_named(shelf):
-    with pytest.raises(LoadError, match="there is no folder 'models/sphere'"):
-        load(find("models/sphere"))
+@pytest.mark.parametrize("name", ["models/sphere", "./sphere", "sphere/", Path("sphere")])
+def test_a_path_that_does_not_exist_is_named_with_the_shipped_models(shelf, name):
+    with pytest.raises(LoadError, match=rf"\(circle, torus\); got '{name}'$"):
+        find(name)
+
+
+@pytest.mark.parametrize("name", ["circle/", "./circle", Path("circle")])
+def test_a_path_like_the_name_of_a_shipped_geometry_is_told_the_name(shelf, name):
+    with pytest.raises(LoadError, match=rf"got '{name}'. Write 'circle' for the shipped one$"):
+        find(name)

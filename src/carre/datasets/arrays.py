@@ -11,12 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from carre.datasets.dataset import ImageDataset
-from carre.datasets.files import AnyPath, DamagedFileError, existing_path
+from carre.datasets.files import AnyPath, DamagedFileError, existing_file, reason
 from carre.datasets.normalization import SYMMETRIC, Normalization
 
 _IMAGE_KEYS = ("images", "x", "X", "pixels", "data")
 _LABEL_KEYS = ("labels", "y")
 _CHANNELS = (1, 3)
+# Of an npy, and of an archive as npz is one.
+_BEGINNINGS = (b"\x93NUMPY", b"PK")
+_SAVE_AGAIN = "save it again with numpy.save or numpy.savez"
 # What NumPy, its reader of headers and the unpacking raise over damaged files.
 _FAILURES = (
     *(ValueError, OSError, EOFError, SyntaxError, MemoryError, NotImplementedError),
@@ -41,7 +44,7 @@ def load_arrays(path: AnyPath, *, normalization: Normalization = SYMMETRIC) -> I
         ...     load_arrays(file)
         ImageDataset('squares', n=5, sample_shape=(3, 8, 8), classes=5)
     """
-    file = existing_path(path, "Save the images with numpy.save or numpy.savez")
+    file = existing_file(path, "Give a file that numpy.save or numpy.savez wrote")
     arrays = read_arrays(file)
     labels = next((arrays.pop(key) for key in _LABEL_KEYS if key in arrays), None)
     key = next((key for key in _IMAGE_KEYS if key in arrays), None)
@@ -58,6 +61,8 @@ def load_arrays(path: AnyPath, *, normalization: Normalization = SYMMETRIC) -> I
 
 def read_arrays(file: Path, only: Container[str] | None = None) -> dict[str, np.ndarray]:
     """Read the arrays of an npz by their keys, all or some, or the one of an npy; pickled objects are refused."""
+    if not is_of_numpy(file):
+        raise DamagedFileError(f"{file} is no file of NumPy (npy, npz); give one, or {_SAVE_AGAIN}")
     try:
         content = np.load(file, allow_pickle=False)
         if isinstance(content, np.ndarray):
@@ -65,9 +70,15 @@ def read_arrays(file: Path, only: Container[str] | None = None) -> dict[str, np.
         with content:
             return {key: content[key] for key in content.files if only is None or key in only}
     except _FAILURES as error:
-        raise DamagedFileError(
-            f"{file} cannot be read as arrays of numbers ({error}); save it again with numpy.save or numpy.savez"
-        ) from error
+        # NumPy would advise to load pickles, which could run any code.
+        why = "it holds objects, or is damaged" if "pickle" in str(error) else reason(error)
+        raise DamagedFileError(f"{file} cannot be read as arrays of numbers ({why}); {_SAVE_AGAIN}") from error
+
+
+def is_of_numpy(file: Path) -> bool:
+    """Say whether a file begins like an npy or an npz."""
+    with file.open("rb") as stream:
+        return stream.read(6).startswith(_BEGINNINGS)
 
 
 def _as_pixels(images: np.ndarray, file: Path) -> np.ndarray:

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from carre.datasets.dataset import ImageDataset
-from carre.datasets.files import AnyPath, DamagedFileError, check_choice, existing_path
+from carre.datasets.files import AnyPath, DamagedFileError, check_choice, existing_path, reason
 from carre.datasets.normalization import SYMMETRIC
 from carre.datasets.unpickling import unpickle_arrays
 
@@ -49,7 +49,7 @@ def load_cifar10(folder: AnyPath, split: str = "train", *, verify: bool = True) 
         ImageDataset('CIFAR-10 train', n=50000, sample_shape=(3, 32, 32), classes=10)
     """
     check_choice("split", split, _BATCHES)
-    path = existing_path(folder, _REMEDY)
+    path = existing_path(folder, _REMEDY, "folder")
     files = _read_files(path, _BATCHES[split])
     parts = []
     for batch in _BATCHES[split]:
@@ -109,7 +109,7 @@ def _read_archive(archive: Path, batches: tuple[str, ...]) -> dict[str, tuple[st
                 if stream is not None:
                     found[name.removesuffix(".bin")] = f"{archive}/{name}", stream.read()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise DamagedFileError(f"{archive} cannot be unpacked ({error}); download it again") from error
+        raise DamagedFileError(f"{archive} cannot be unpacked ({reason(error)}). {_REMEDY}") from error
     missing = [batch for batch in batches if batch not in found]
     if missing:
         raise DamagedFileError(f"{archive} does not hold {', '.join(missing)} of CIFAR-10. {_REMEDY}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import reprlib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,6 +49,13 @@ class ImageDataset:
                 f"pixels must be a uint8 array of shape (n, C, H, W); got {got[0]}, {got[1]}. "
                 "load_arrays reads other layouts"
             )
+        if not isinstance(self.normalization, Normalization):
+            raise ValueError(f"normalization must be a Normalization(mean, deviation); got {self.normalization!r}")
+        if len(self.normalization.mean) not in (1, self.pixels.shape[1]):
+            raise ValueError(
+                f"normalization must have a single mean, or one for each channel of the pixels "
+                f"({self.pixels.shape[1]}); got {len(self.normalization.mean)} means"
+            )
         if self.labels is None:
             return
         labels = np.asarray(self.labels)
@@ -88,14 +96,20 @@ class ImageDataset:
 
     def __getitem__(self, index: Any) -> ImageDataset:
         """Select images by an index, a slice, a mask or a list of indices. A slice shares memory, others copy."""
-        if isinstance(index, Tensor):
-            index = index.cpu().numpy()
-        # One index as a list: what comes back is a dataset, of a single image.
-        rows = [operator.index(index)] if np.ndim(index) == 0 and not isinstance(index, slice) else index
-        if not isinstance(rows, slice) and np.ndim(rows) != 1:
-            raise IndexError(f"index must be an integer, a slice, a mask or a list of indices; got {index!r}")
-        labels = None if self.labels is None else self.labels[rows]
-        return replace(self, pixels=self.pixels[rows], labels=labels)
+        given = index.cpu().numpy() if isinstance(index, Tensor) else index
+        try:
+            # One index as a list: what comes back is a dataset, of a single image.
+            rows = [operator.index(given)] if np.ndim(given) == 0 and not isinstance(given, slice) else given
+            if isinstance(rows, tuple) or (not isinstance(rows, slice) and np.ndim(rows) != 1):
+                raise TypeError("an index of several axes")
+            pixels, labels = self.pixels[rows], None if self.labels is None else self.labels[rows]
+        except (IndexError, TypeError, ValueError) as error:
+            kind = IndexError if isinstance(error, IndexError) else TypeError
+            raise kind(
+                f"index must be an integer from {-len(self)} to {len(self) - 1}, a slice, a mask of {len(self)} or a "
+                f"list of integers, for there are {len(self)} images; got {reprlib.repr(index)}"
+            ) from error
+        return replace(self, pixels=pixels, labels=labels)
 
     def __repr__(self) -> str:
         classes = "" if self.labels is None else f", classes={len(np.unique(self.labels))}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 
 # A path as people write it.
@@ -26,20 +26,37 @@ class DamagedFileError(ValueError):
     """
 
 
-def existing_path(path: AnyPath, remedy: str) -> Path:
-    """Expand ~, and refuse a path where nothing is."""
+def existing_path(path: AnyPath, remedy: str, name: str = "path") -> Path:
+    """Expand ~, and refuse what is no path, or one where nothing is."""
+    if not isinstance(path, (str, PathLike)) or not isinstance(fspath(path), str):
+        raise ValueError(f"{name} must be a path; got {path!r}. {remedy}")
+    if not fspath(path):
+        raise ValueError(f"{name} must be a path; got an empty string. {remedy}")
     expanded = Path(path).expanduser()
     if not expanded.exists():
         raise FileNotFoundError(f"there is no file or folder {expanded}. {remedy}")
     return expanded
 
 
+def existing_file(path: AnyPath, remedy: str) -> Path:
+    """Expand ~, and refuse what is a folder."""
+    expanded = existing_path(path, remedy)
+    if expanded.is_dir():
+        raise ValueError(f"path must be a file; {expanded} is a folder. {remedy}")
+    return expanded
+
+
 def existing_folder(folder: AnyPath, remedy: str) -> Path:
     """Expand ~, and refuse what is not a folder."""
-    expanded = existing_path(folder, remedy)
+    expanded = existing_path(folder, remedy, "folder")
     if not expanded.is_dir():
         raise ValueError(f"folder must be a folder; {expanded} is a file. {remedy}")
     return expanded
+
+
+def reason(error: BaseException) -> str:
+    """Return the first line of what an error of another library says: the rest is for its developers."""
+    return str(error).partition("\n")[0].rstrip(" :") or type(error).__name__
 
 
 def check_choice(name: str, value: object, choices: Iterable[object]) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from carre.datasets.arrays import read_arrays
+from carre.datasets.arrays import is_of_numpy, read_arrays
 from carre.datasets.dataset import ImageDataset
-from carre.datasets.files import AnyPath, DamagedFileError, check_choice, existing_path
+from carre.datasets.files import AnyPath, DamagedFileError, check_choice, existing_file, existing_path, reason
 from carre.datasets.normalization import Normalization
 
 _REMEDY = "Download the four idx files of MNIST (images and labels, train and t10k; .gz is fine), or mnist.npz, into it"
@@ -54,7 +54,7 @@ def load_mnist(folder: AnyPath, split: str = "train", *, verify: bool = True) ->
         ImageDataset('MNIST train', n=60000, sample_shape=(1, 28, 28), classes=10)
     """
     check_choice("split", split, ("train", "test"))
-    path = existing_path(folder, _REMEDY)
+    path = existing_path(folder, _REMEDY, "folder")
     images, labels = (_read_part(path, split, part, verify) for part in ("images", "labels"))
     if images.ndim != 3 or images.dtype != np.uint8 or labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise DamagedFileError(
@@ -79,7 +79,7 @@ def read_idx(path: AnyPath) -> np.ndarray:
         ...     read_idx(Path(folder, "labels"))
         array([7, 2, 1], dtype=uint8)
     """
-    file = existing_path(path, "Give the path of an idx file")
+    file = existing_file(path, "Give the path of an idx file")
     content = _unpacked(file)
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _IDX_DTYPES or content[3] == 0:
         raise DamagedFileError(
@@ -115,6 +115,8 @@ def _read_part(path: Path, split: str, part: str, verify: bool) -> np.ndarray:
                 f"folder must hold {names[0]} (or {names[1]}, either also with .gz), or {_KERAS_NAME}; there is none "
                 f"in {path}. {_REMEDY}"
             )
+        if file == path and not is_of_numpy(file):
+            raise ValueError(f"folder must be that of the idx files, or the path of {_KERAS_NAME}; got the file {path}")
         array = _from_keras(file, f"{_KERAS_KEYS[part]}_{split}")
     if verify and _idx_checksum(array) != _CHECKSUMS[split, part]:
         raise DamagedFileError(
@@ -137,7 +139,7 @@ def _unpacked(file: Path) -> bytes:
     try:
         return gzip.decompress(content)
     except (EOFError, OSError, zlib.error) as error:
-        raise DamagedFileError(f"{file} cannot be unpacked ({error}); download it again") from error
+        raise DamagedFileError(f"{file} cannot be unpacked ({reason(error)}); download it again") from error
 
 
 def _from_keras(file: Path, key: str) -> np.ndarray:

@@ -21,7 +21,7 @@ class Normalization:
     A distance between encoded images is that between pixels in [0, 1], divided by the deviation; so is a bandwidth.
 
     Attributes:
-        mean: One mean for each channel, or a single one for all.
+        mean: One mean for each channel, or a single one for all; a number stands for the tuple of it.
         deviation: The number that everything is divided by.
 
     Example:
@@ -37,12 +37,14 @@ class Normalization:
     deviation: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mean", tuple(float(value) for value in self.mean))
-        object.__setattr__(self, "deviation", float(self.deviation))
-        if not self.mean or not all(map(math.isfinite, self.mean)):
-            raise ValueError(f"mean must be finite numbers, one for each channel or one for all; got {self.mean}")
-        if not 0 < self.deviation < math.inf:
-            raise ValueError(f"deviation must be positive and finite; got {self.deviation}")
+        mean = _numbers(self.mean)
+        if not mean or not all(map(math.isfinite, mean)):
+            raise ValueError(f"mean must be finite numbers, one for each channel or one for all; got {self.mean!r}")
+        deviation = _numbers((self.deviation,))
+        if not deviation or not 0 < deviation[0] < math.inf:
+            raise ValueError(f"deviation must be positive and finite, one number for all; got {self.deviation!r}")
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "deviation", deviation[0])
 
     def encode(self, pixels: Any) -> Any:
         """Turn pixels of shape (…, C, H, W) into normalized images, in float32.
@@ -96,7 +98,8 @@ class Normalization:
         """Make a normalization from what `to_dict` returned."""
         if set(values) != {"mean", "deviation"}:
             raise ValueError(f"values must have the keys 'mean' and 'deviation'; got {sorted(values)}")
-        return cls(tuple(float(mean) for mean in values["mean"]), float(values["deviation"]))
+        mean = values["mean"]
+        return cls(tuple(mean) if isinstance(mean, list) else mean, values["deviation"])
 
     def _mean_of(self, images: Any) -> Any:
         """Return the mean as something that broadcasts against images, of their kind, device and dtype."""
@@ -113,9 +116,20 @@ class Normalization:
         return np.array(self.mean, dtype=dtype or np.float32)[:, None, None]
 
 
-# Pixels in [−1, 1].
-SYMMETRIC = Normalization((0.5,), 0.5)
+def _numbers(values: Any) -> tuple[float, ...]:
+    """Turn one or several numbers into a tuple; what is none of them into an empty one."""
+    try:
+        several = (values,) if np.ndim(values) == 0 else tuple(values)
+        # Python would take "1" for a number.
+        is_text = any(isinstance(value, (str, bytes)) for value in several)
+        return () if is_text else tuple(float(value) for value in several)
+    except (TypeError, ValueError, RuntimeError):
+        return ()
 
 
 def _is_floating(values: Any) -> bool:
     return values.is_floating_point() if isinstance(values, Tensor) else values.dtype.kind == "f"
+
+
+# Pixels in [−1, 1].
+SYMMETRIC = Normalization((0.5,), 0.5)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from carre.datasets.arrays import load_arrays
@@ -43,12 +46,24 @@ def load_images(path: AnyPath, **options: Any) -> ImageDataset:
         )
         for holds, load in recognized:
             if holds(place):
-                return load(place, **options)
-        return load_image_folder(place, **options)
+                return _read(load, place, options)
+        return _read(load_image_folder, place, options)
     if place.name == "mnist.npz":
-        return load_mnist(place, **options)
+        return _read(load_mnist, place, options)
     if place.suffix in (".npy", ".npz"):
-        return load_arrays(place, **options)
+        return _read(load_arrays, place, options)
     if place.name.endswith((".tar.gz", ".tgz", ".tar")):
-        return load_cifar10(place, **options)
+        return _read(load_cifar10, place, options)
     raise ValueError(f"path must be a folder, or a file that ends in .npy, .npz or .tar.gz; got {place}. {_REMEDY}")
+
+
+def _read(load: Callable[..., ImageDataset], place: Path, options: dict[str, Any]) -> ImageDataset:
+    """Refuse options that the reader does not have, which was chosen by what lies there, not by the caller."""
+    _, *known = inspect.signature(load).parameters
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise ValueError(
+            f"options must be those of {load.__name__}, {', '.join(known)}, since that is what reads {place}; "
+            f"got {', '.join(unknown)}"
+        )
+    return load(place, **options)

@@ -28,6 +28,13 @@ def shape_of(points: Any) -> tuple[int, ...]:
     return tuple(points.shape if hasattr(points, "shape") else np.shape(points))
 
 
+def is_whole(values: Any) -> bool:
+    """Say whether an array or a tensor holds whole numbers by its type, or truth values."""
+    if isinstance(values, Tensor):
+        return not (values.is_floating_point() or values.is_complex())
+    return np.asarray(values).dtype.kind in "iub"
+
+
 def as_batch(points: Any, sample_shape: tuple[int, ...] | None) -> Any:
     """Take a vector, or a single image, for a batch of one point."""
     if is_dataset(points) or (len(shape_of(points)) != 1 and shape_of(points) != sample_shape):

@@ -11,7 +11,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from carre.estimator.conversion import is_dataset, shape_of
+from carre.estimator.conversion import is_dataset, is_whole, shape_of
 from carre.fields import NeuralField
 from carre.geometry import LowRankMetric
 from carre.neighbors.memory import working_memory
@@ -138,7 +138,7 @@ class QueryMethods:
         self._check_fitted()
         if is_dataset(X):
             X = self._images_of(X, name)
-        elif self.normalization_ is not None and name not in _VECTORS:
+        elif name not in _VECTORS:
             self._check_normalized(X, name)
         shape = shape_of(X)
         if len(shape) < 2 and self.sample_shape_ is not None:
@@ -173,19 +173,24 @@ class QueryMethods:
 
     def _check_normalized(self, X: Any, name: str) -> None:
         """Refuse whole numbers, and warn of numbers in [0, 1], where the samples of the fit were normalized pixels."""
-        values = X if isinstance(X, Tensor) else np.asarray(X)
-        kind = values.detach().new_empty(0).cpu().numpy().dtype.kind if isinstance(values, Tensor) else values.dtype.kind
-        message = f"{name} must be normalized like the samples of the fit; got {{}}. Use geometry.normalization_.encode(X)"
-        if kind in "iub":
-            raise ValueError(message.format("whole numbers"))
-        if kind != "f" or 0 in values.shape or not (values.min() >= 0 and values.max() <= 1):
+        if self.normalization_ is None or self.sample_shape_ is None:
             return
-        if self.normalization_.encode(np.zeros((1, *(self.sample_shape_ or (1, 1, 1))))).max() < _BLACK:
-            warnings.warn(message.format("pixels in [0, 1]"), UserWarning, stacklevel=4)
+        values: Any = X if isinstance(X, Tensor) else np.asarray(X)
+        must = f"{name} must be normalized like the samples of the fit; got"
+        remedy = f"Use geometry.normalization_.encode({name})"
+        if is_whole(values):
+            raise ValueError(f"{must} whole numbers. {remedy}")
+        is_real = not values.is_complex() if isinstance(values, Tensor) else values.dtype.kind == "f"
+        if not is_real or 0 in values.shape or not (values.min() >= 0 and values.max() <= 1):
+            return
+        if self.normalization_.encode(np.zeros((self.sample_shape_[0], 1, 1))).max() < _BLACK:
+            warnings.warn(f"{must} pixels in [0, 1]. {remedy}", UserWarning, stacklevel=4)
 
     def _first_validated(self, X: Any) -> Points:
         """Check the samples of a fit, and note what they are: tables with or without column names, or images."""
         self.normalization_ = X.normalization if is_dataset(X) else None
+        if not is_dataset(X):
+            _warn_of_last_channels(X)
         X = X.images if is_dataset(X) else X
         is_table = len(shape_of(X)) <= 2
         if is_table and not isinstance(X, Tensor):
@@ -196,3 +201,16 @@ class QueryMethods:
             self.__dict__.pop("feature_names_in_", None)
         self.sample_shape_ = points.sample_shape
         return points
+
+
+def _warn_of_last_channels(X: Any) -> None:
+    """Warn of images that seem to have their channels on the last axis: a U-Net would take rows for channels."""
+    shape, usual = shape_of(X), (1, 3)
+    if len(shape) == 4 and shape[3] in usual and shape[1] not in usual:
+        remedy = f"X.{'permute' if isinstance(X, Tensor) else 'transpose'}(0, 3, 1, 2)"
+        warnings.warn(
+            f"X must have shape (n, channels, height, width); got {shape}, with the channels last, it seems. "
+            f"If so, fit on {remedy}",
+            UserWarning,
+            stacklevel=5,
+        )

@@ -87,10 +87,10 @@ class SavingMethods:
 
         Example:
             >>> from carre import MetricMatching
-            >>> MetricMatching.from_pretrained("./nowhere")
+            >>> MetricMatching.from_pretrained("./nowhere")  # doctest: +ELLIPSIS
             Traceback (most recent call last):
                 ...
-            carre.persistence.errors.LoadError: folder must exist; there is no folder 'nowhere'
+            carre.persistence.errors.LoadError: name_or_folder must be the path of an existing folder, ...
         """
         place = choose_device(device, torch.empty(0))
         state = load(find(name_or_folder), network=network, denoiser=denoiser, verify=verify)

@@ -16,11 +16,11 @@ from carre.networks import UNetSettings
 from carre.networks.model import BLOCKS
 from carre.validation import is_integer
 
-# Options of the network for tables, what they are for images, and their counterparts there.
+# Options of the network for tables, and what there is instead for images.
 _OF_TABLES = {
-    "width": (None, "Give its sizes instead, with network=UNetSettings(channels=...)"),
-    "n_blocks": (3, "Leave it out, and give network=UNetSettings(n_blocks=...) instead"),
-    "block": ("gated", "Leave it out, and give the sizes with network=UNetSettings(...)"),
+    "width": "Give its sizes instead, with network=UNetSettings(channels=...)",
+    "n_blocks": "Give its sizes instead, with network=UNetSettings(n_blocks=...)",
+    "block": "Leave it out; what can be chosen there is given with network=UNetSettings(...)",
 }
 METHODS = ("joint", "two-stage", "uncentered")
 
@@ -50,8 +50,7 @@ class FitSettings:
     cuda_graph: bool = True
 
     def __post_init__(self) -> None:
-        if self.network is not None and not isinstance(self.network, (nn.Module, UNetSettings)):
-            raise ValueError(f"network must be a torch module or UNetSettings(...), or None; got {self.network!r}")
+        self._check_network()
         for name in ("rank", "width", "n_blocks", "max_steps", "batch_size"):
             value = getattr(self, name)
             if value is not None and not (is_integer(value) and value >= 1):
@@ -62,22 +61,27 @@ class FitSettings:
             raise ValueError(f"block must be one of {', '.join(BLOCKS)}; got {self.block!r}")
         if (self.method == "two-stage") != (self.denoiser is not None):
             raise ValueError("denoiser must be given with method='two-stage', and only then")
-        if self.own_network is not None and self.method == "two-stage":
-            raise ValueError("network must be None with method='two-stage', which builds its own around the denoiser")
         if self.bandwidth is not None and not (isinstance(self.bandwidth, Real) and 0 < self.bandwidth < math.inf):
             raise ValueError(f"bandwidth must be positive (it is a standard deviation); got {self.bandwidth!r}")
         if not 0 <= self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must lie in [0, 1); got {self.validation_fraction}")
         if not 0 <= self.ridge < math.inf:
             raise ValueError(f"ridge must be at least 0; got {self.ridge}")
-        if self.own_network is not None and self.rank is not None:
-            raise ValueError("rank must be None with a network of your own, which has its own")
         if self.bandwidth_range is not None:
             edges = tuple(np.asarray(self.bandwidth_range).ravel().tolist())
             if len(edges) != 2 or not all(isinstance(edge, Real) for edge in edges):
                 raise ValueError(f"bandwidth_range must be a pair (low, high); got {self.bandwidth_range!r}")
             LogUniform(*edges)
             object.__setattr__(self, "bandwidth_range", edges)
+
+    def _check_network(self) -> None:
+        """Refuse what is no network, and what does not go with one."""
+        if self.network is not None and not isinstance(self.network, (nn.Module, UNetSettings)):
+            raise ValueError(f"network must be a torch module or UNetSettings(...); got {self.network!r}")
+        if self.own_network is not None and self.method == "two-stage":
+            raise ValueError("network must be None with method='two-stage', which builds its own around the denoiser")
+        if self.own_network is not None and self.rank is not None:
+            raise ValueError("rank must be None with a network of your own, which has its own")
 
     @property
     def own_network(self) -> nn.Module | None:
@@ -105,12 +109,10 @@ class FitSettings:
             return None
         if self.own_network is not None:
             return None
-        for name, (wanted, remedy) in _OF_TABLES.items():
-            given = getattr(self, name)
+        for name, remedy in _OF_TABLES.items():
+            given, wanted = getattr(self, name), getattr(FitSettings, name)
             if given != wanted:
-                raise ValueError(
-                    f"{name} must be {wanted!r} for images, which a U-Net learns; got {given!r}. {remedy}"
-                )
+                raise ValueError(f"{name} must be {wanted!r} for images, which a U-Net learns; got {given!r}. {remedy}")
         return self.network if isinstance(self.network, UNetSettings) else UNetSettings.for_shape(sample_shape)
 
 
@@ -125,7 +127,7 @@ def choose_device(asked: str | torch.device | None, samples: Tensor) -> torch.de
         raise ValueError(f"device must be one of torch's, like 'cpu' or 'cuda'; got {asked!r}") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("device must be 'cpu' or None: there is no CUDA device here")
-    others = {"mps": torch.backends.mps.is_available, "xpu": torch.xpu.is_available}
-    if device.type not in ("cpu", "cuda") and not others.get(device.type, lambda: False)():
+    computes = {"mps": torch.backends.mps.is_available(), "xpu": torch.xpu.is_available(), "cpu": True, "cuda": True}
+    if not computes.get(device.type, False):
         raise ValueError(f"device must be one that computes here, 'cpu' or 'cuda', or None to choose; got {asked!r}")
     return device

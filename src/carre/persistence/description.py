@@ -16,6 +16,7 @@ from carre import __version__
 from carre.datasets import Normalization
 from carre.fields import NeuralField
 from carre.geometry import AffineFrame
+from carre.persistence.checking import check_architecture, check_values
 from carre.persistence.errors import LoadError
 from carre.persistence.plain import decode, encode, plain_only
 from carre.persistence.rebuilding import blueprint, rebuild
@@ -98,11 +99,15 @@ def understand(
 ) -> GeometryState:
     """Make a geometry from its description and its tensors."""
     try:
-        frame = AffineFrame(tensors["frame.center"], config["field"]["scale"], tensors.get("frame.basis"))
-        options = {name: config["field"][name] for name in ("ridge", "mixed_precision")}
-        plan, fitted, weights = decode(config["model"]), decode(config["fitted"]), weights_of(tensors)
+        center, numbers, weights = tensors["frame.center"], decode(config["field"]), weights_of(tensors)
+        plan, fitted = decode(config["model"]), decode(config["fitted"])
+        check_values(fitted, numbers, ambient=len(center))
+        frame = AffineFrame(center, numbers["scale"], tensors.get("frame.basis"))
+        options = {name: numbers[name] for name in ("ridge", "mixed_precision")}
         shape = fitted["sample_shape"]
         model = rebuild(plan, frame, weights, sample_shape=shape, network=network, denoiser=denoiser)
+        # Later than the weights: an architecture that does not fit them is the better reason.
+        check_architecture(fitted, plan["architecture"])
         names, normalization = fitted.pop("feature_names_in"), fitted.pop("normalization")
         return GeometryState(
             field=NeuralField(model, frame, **options),

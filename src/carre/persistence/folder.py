@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from carre.persistence.card import model_card
 from carre.persistence.description import FORMAT, check, describe, understand
 from carre.persistence.errors import LoadError
+from carre.persistence.paths import AnyPath, as_path, refuse_file
 from carre.persistence.state import GeometryState
 from carre.persistence.tensors import pack
 
@@ -25,7 +26,7 @@ CONFIG, TENSORS, CARD = "config.json", "model.safetensors", "README.md"
 
 def save(
     state: GeometryState,
-    folder: str | os.PathLike[str],
+    folder: AnyPath,
     *,
     dtype: str | None = None,
     n_landmarks: int | None = None,
@@ -75,7 +76,7 @@ def save(
 
 
 def load(
-    folder: str | os.PathLike[str],
+    folder: AnyPath,
     *,
     network: nn.Module | None = None,
     denoiser: Callable[[Tensor, Tensor], Tensor] | None = None,
@@ -95,7 +96,8 @@ def load(
         LoadError: The folder or a file of it is missing, cut, changed, of another program or from a later version; or
             the weights do not fit the network.
     """
-    place = Path(folder)
+    place = as_path(folder, "folder")
+    refuse_file(place, "folder")
     if not place.is_dir():
         raise LoadError(f"folder must exist; there is no folder {str(folder)!r}")
     config = _read_config(place)
@@ -160,12 +162,17 @@ def _fingerprint(content: bytes, *, digest: bool = True) -> dict[str, Any]:
     return {"bytes": len(content), **({"sha256": hashlib.sha256(content).hexdigest()} if digest else {})}
 
 
-def _checked_target(folder: str | os.PathLike[str]) -> Path:
+def _checked_target(folder: AnyPath) -> Path:
     """Refuse to write where something else would be lost."""
-    target = Path(folder).resolve()
+    target = as_path(folder, "folder", error=ValueError).resolve()
     if target == Path.cwd():
         raise ValueError("folder must not be the working directory; name a folder in it")
     if not target.exists():
+        above = next(path for path in target.parents if path.exists())
+        if not above.is_dir():
+            raise ValueError(
+                f"folder must lie in a folder; got {str(folder)!r}, but {str(above)!r} is a file. Choose another name"
+            )
         return target
     if not target.is_dir():
         raise ValueError(f"folder must be a folder; {str(folder)!r} is a file. Choose another name")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from importlib import resources
 from pathlib import Path
 
 from carre.persistence.errors import LoadError
+from carre.persistence.paths import AnyPath, as_path, refuse_file
 
 
 def pretrained_models() -> list[str]:
@@ -20,26 +20,31 @@ def pretrained_models() -> list[str]:
     return sorted(path.name for path in place.iterdir() if (path / "config.json").is_file()) if place.is_dir() else []
 
 
-def find(name_or_folder: str | os.PathLike[str]) -> Path:
+def find(name_or_folder: AnyPath) -> Path:
     """Return the folder of a geometry: that of a shipped one for its name, else the folder that was given.
 
     A shipped name means the same in every working directory; write ``./name`` for a folder of that name.
 
+    Raises:
+        LoadError: There is neither such a name nor such a folder.
+
     Example:
-        >>> find("./my_geometry").name
-        'my_geometry'
+        >>> find("mnist").name
+        'mnist'
     """
+    folder = as_path(name_or_folder, "name_or_folder", "a path or a name")
     # A path object equals no name.
     known = pretrained_models()
     if name_or_folder in known:
         return _location() / str(name_or_folder)
-    if Path(name_or_folder).is_dir() or Path(name_or_folder).name != os.fspath(name_or_folder):
-        return Path(name_or_folder)
-    shipped = (
-        f"the name of a shipped model ({', '.join(known)})" if known else "the name of a shipped model (there are none)"
-    )
+    refuse_file(folder, "name_or_folder")
+    if folder.is_dir():
+        return folder
+    shipped = ", ".join(known) if known else "there are none"
+    hint = f". Write {folder.name!r} for the shipped one" if folder.name in known else ""
     raise LoadError(
-        f"name_or_folder must be the path of an existing folder, or {shipped}; got {os.fspath(name_or_folder)!r}"
+        f"name_or_folder must be the path of an existing folder, or the name of a shipped model ({shipped}); "
+        f"got {str(name_or_folder)!r}{hint}"
     )
 
 
