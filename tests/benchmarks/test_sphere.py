@@ -15,6 +15,8 @@ from carre.evaluation import tangent_errors
 from carre.fields import KernelField
 from carre.manifolds import Sphere
 
+pytestmark = pytest.mark.slow
+
 TINY = dataclasses.replace(
     QUICK,
     dimension=2,

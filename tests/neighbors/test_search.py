@@ -190,6 +190,7 @@ def test_without_faiss_the_remedy_is_named_and_auto_needs_none(monkeypatch):
     assert isinstance(build_index(torch.zeros(5, 2)), TorchIndex)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["torch", "faiss"])
 def test_faiss_and_torch_live_in_one_process(first):
     """Both bring an OpenMP; whichever is loaded first, both compute."""
