@@ -77,3 +77,8 @@ def test_every_public_name_can_be_reached():
     assert names.strip() == "True"
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = carre.nonsense
+
+
+@pytest.mark.parametrize("path", sorted(Path(__file__).parent.rglob("*.py")), ids=lambda path: path.name)
+def test_test_files_stay_small_too(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
