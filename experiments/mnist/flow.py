@@ -59,8 +59,8 @@ def join(field: MetricField, start: Tensor, end: Tensor, method: Method, n_nodes
         return Curves.of(trajectory(field, start, end, method), start, end, n_nodes)
     if method.kind == "thread":
         # Its ends are given, and stay; whether it gets from one to the other along the data is what ``connected`` says.
-        options = {"finest": method.finest, "landing": method.landing, "max_sweeps": method.max_steps}
-        path = thread(field, start, end, sigma, n_nodes=n_nodes, **options)
+        options = {"finest": method.finest, "slope": method.slope, "landing": method.landing}
+        path = thread(field, start, end, sigma, n_nodes=n_nodes, max_sweeps=method.max_steps, **options)
         return Curves.of(path.nodes, start, end, n_nodes)
     if method.kind == "geodesic":
         path = geodesic(field, start, end, sigma, n_nodes=n_nodes)
@@ -109,6 +109,9 @@ def trajectory(field: MetricField, start: Tensor, end: Tensor, method: Method) -
 def _move(field: MetricField, x: Tensor, goal: Tensor, sigma: Tensor, landing_sigma: Tensor, method: Method) -> Tensor:
     """Take one step towards the goal, and one back onto the data."""
     way = x - goal
+    if method.metric == "none":
+        x = x - method.step * way
+        return x + method.landing * pull(field, x, landing_sigma)
     x = x - method.step * ((1 - method.ridge) * field.metric(x, sigma).apply(way) + method.ridge * way)
     if method.landing == 0:
         return x

@@ -44,13 +44,15 @@ class Method:
     Attributes:
         kind: "lerp"; "flow" (the formula of `carre.toolkit.interpolate`, with nothing done about the end); "thread",
             "interpolate" or "geodesic" (those functions themselves).
-        metric: "learned", or "stein" for the Stein-score metric of the learned denoiser.
+        metric: "learned"; "stein" for the Stein-score metric of the learned denoiser; for flows also "none", the
+            identity, with the denoiser's whole pull as landing.
         bandwidth: σ.
         step: η.
         ridge: δ.
         landing: α.
         landing_bandwidth: σ of the landing; None takes ``bandwidth``. Flows only.
         finest: σ at the ends. Threads only.
+        slope: How fast σ grows with the distance from the ends. Threads only.
         max_steps: Steps or sweeps at most.
         strength: λ/σ² of the Stein-score metric; 0 is the Euclidean metric.
     """
@@ -63,13 +65,14 @@ class Method:
     landing: float = 0.5
     landing_bandwidth: float | None = None
     finest: float = 0.5
+    slope: float = 0.3
     max_steps: int = 300
     strength: float = 1.0
 
 
 LERP, LEARNED, PAPER = "LERP", "learned", "learned, the paper's recipe"
 STEIN, STEIN_THREAD, EUCLIDEAN = "Stein, as published", "Stein, as a thread", "no metric, as a thread"
-FLOW = "learned, flow with landing"
+FLOW, EUCLIDEAN_FLOW = "learned, flow with landing", "no metric, flow with landing"
 METHODS = {
     LERP: Method(kind="lerp"),
     STEIN: Method(metric="stein", landing=0.0),
@@ -78,6 +81,7 @@ METHODS = {
     # η 0.01 for Γ = G/2 and 2¹³ steps: 41 units of time for G, here in 512 longer steps.
     PAPER: Method(bandwidth=7.0, step=0.08, ridge=1e-4, landing=0.0, max_steps=512),
     FLOW: Method(bandwidth=2.0, ridge=0.01, landing=0.1, landing_bandwidth=1.0),
+    EUCLIDEAN_FLOW: Method(metric="none", bandwidth=2.0, landing=0.1, landing_bandwidth=1.0),
     LEARNED: Method(kind="thread", bandwidth=3.0, max_steps=40),
 }
 
@@ -115,12 +119,13 @@ class Settings:
     path_bandwidths: tuple[float, ...] = (1.0, 2.0, 4.0)
     searched: dict[str, tuple[float, ...]] = field(
         default_factory=lambda: {
-            "bandwidth": (2.0, 3.0, 4.0),
-            "landing": (0.3, 0.5, 0.7),
+            "bandwidth": (1.4, 2.0, 2.8),
+            "landing": (0.2, 0.3, 0.5),
+            "slope": (0.3, 0.6, 1.0),
             "strength": (1.0, 10.0, 100.0),
         }
     )
-    pairs: tuple[int, int] = (50, 10)
+    pairs: tuple[int, int] = (50, 30)
     n_nodes: int = 17
     bandwidths: tuple[float, ...] = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0)
     n_spectra: int = 200

@@ -22,15 +22,25 @@ def path_rows(results: dict[str, dict[str, Any]], part: str) -> list[list[str]]:
             [
                 name,
                 f"{row['reached']:.1%}",
-                f"{found['right']:.1%}",
-                f"{found['confidence']:.3f}",
+                f"{found['right']:.1%} ± {found['right_error']:.1%}",
+                f"{found['confidence']:.3f} ± {found['confidence_error']:.3f}",
                 f"{found['distance']:.2f}",
-                f"{found['distance_over_lerp_midpoint']:.3f}",
+                f"{found['distance_over_lerp_midpoint']:.3f} ± {found['distance_over_lerp_midpoint_error']:.3f}",
                 f"{row['length_over_chord']:.2f}",
                 f"{row['seconds']:.1f}",
             ]
         )
     return rows
+
+
+def difference_table(found: dict[str, Any]) -> str:
+    """Write paired differences from the learned thread, with standard errors over pairs."""
+    rows = []
+    for name, row in found["methods"].items():
+        each = row["minus_learned"]
+        forms = (("right", 100, ".1f", " points"), ("confidence", 1, ".3f", ""), ("distance", 1, ".2f", ""))
+        rows.append([name, *(f"{s * each[k]:+{f}} ± {s * each[k + '_error']:{f}}{u}" for k, s, f, u in forms)])
+    return table(("method", "right class", "confidence", "nearest digit"), rows)
 
 
 def training_table(results: dict[str, Any]) -> str:
@@ -146,6 +156,7 @@ def tables(results: dict[str, Any]) -> str:
             ("raw_inner", "Inner nodes of the raw curves, which may stop early"),
         ):
             parts += [f"{meaning}:", table(HEAD, path_rows(found["methods"], part))]
+        parts += ["Each method minus the learned thread, on the same pairs (inner nodes):", difference_table(found)]
     if "restore" in results:
         found = results["restore"]
         parts += ["## Restoration", f"{found['n']:,} test digits.", restored_table(found)]
@@ -170,7 +181,7 @@ def short_table(results: dict[str, Any]) -> str:
 
 
 def _options(row: dict[str, Any]) -> str:
-    names = ["bandwidth", "landing", "landing_bandwidth", "finest", "ridge", "step"]
+    names = ["bandwidth", "landing", "landing_bandwidth", "finest", "slope", "ridge", "step"]
     names += ["strength"] if row["settings"]["metric"] == "stein" else []
     values = [f"{name} {row['settings'][name]:g}" for name in names if row["settings"][name] is not None]
     return f"{row['method']}: {', '.join(values)}"
@@ -206,7 +217,8 @@ def card(results: dict[str, Any]) -> str:
         ],
         [
             f"{results['paths']['n_pairs']} threads between digits of a class: class kept at inner nodes "
-            f"(σ {settings['bandwidth']:g}, finest {settings['finest']:g}, α {settings['landing']:g})",
+            f"(σ {settings['bandwidth']:g}, finest {settings['finest']:g}, slope {settings['slope']:g}, "
+            f"α {settings['landing']:g})",
             f"{learned['inner']['right']:.1%} (straight lines {straight['inner']['right']:.1%})",
         ],
         [

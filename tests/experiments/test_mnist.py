@@ -205,11 +205,43 @@ def test_the_search_draws_threads_in_steins_metric_like_ours(mnist, strokes, jud
     _, pairs = mnist.paths.draw_pairs(strokes, (2, 1), seed=0)
     lines: list[str] = []
     found = mnist.paths.search(_Nearest(strokes.train), pairs, settings, judge, lines.append)
-    assert len(found["rows"]) == 2 + 2 + 1
+    assert len(found["rows"]) == 2 + 3 + 1
     stein = found["chosen"]["Stein, as a thread"]
     assert (stein["metric"], stein["landing"], stein["strength"]) == ("stein", 0.25, 3.0)
     assert found["chosen"]["Stein, as published"]["landing"] == 0
     assert sum(line.startswith("BEST") for line in lines) == 3
+
+
+def test_errors_over_pairs_are_those_of_leaving_one_out(mnist, rng):
+    """A ratio of means over the same pairs: its error to first order agrees with the jackknife."""
+    straight = 10 + torch.randn(200, generator=rng, dtype=torch.float64)
+    distance = 0.7 * straight + 0.5 * torch.randn(200, generator=rng, dtype=torch.float64)
+    found = mnist.paths._ratio(distance, straight)
+    others = ~torch.eye(200, dtype=torch.bool)
+    ratios = torch.stack([distance[keep].mean() / straight[keep].mean() for keep in others])
+    jackknife = float((199 / 200 * (ratios - ratios.mean()).square().sum()).sqrt())
+    assert found["distance_over_lerp_midpoint_error"] == pytest.approx(jackknife, rel=0.02)
+    assert mnist.paths.standard_error(straight) == pytest.approx(float(straight.std()) / 200**0.5)
+
+
+def test_differences_from_the_learned_thread_are_paired(mnist, strokes, judge):
+    pairs, _ = mnist.paths.draw_pairs(strokes, (2, 1), seed=0)
+    line = mnist.settings.Method(kind="lerp")
+    rows = mnist.paths.compare(None, pairs, {"LERP": replace(line, step=0.2), "learned": line}, judge, 5)
+    assert rows["LERP"]["minus_learned"] == {
+        **dict.fromkeys(("distance", "right", "confidence"), 0.0),
+        **dict.fromkeys(("distance_error", "right_error", "confidence_error"), 0.0),
+    }
+
+
+def test_without_a_metric_a_flow_goes_straight_but_for_the_landing(mnist):
+    start, end = ends()
+    field, method = ExactField(Sphere(2)), mnist.settings.Method(metric="none", bandwidth=0.2, max_steps=1, step=0.25)
+    sigma = start.new_full((len(start),), 0.2)
+    straight = start + 0.25 * (mnist.flow.land(field, end, sigma) - start)
+    moved = mnist.flow.trajectory(field, start, end, method)[:, -1]
+    torch.testing.assert_close(moved, straight + method.landing * mnist.flow.pull(field, straight, sigma))
+    assert not torch.allclose(moved, straight)
 
 
 class _Nearest:

@@ -22,10 +22,11 @@ def test_stored_tables_are_those_of_the_stored_results(mnist, results):
     ("told", "method"),
     [
         ("LERP", "LERP"),
-        ("Stein, as published (σ 1, λ σ²)", "Stein, as published"),
+        ("Stein, as published (σ 0.7, λ σ²)", "Stein, as published"),
         ("learned, the paper's recipe (σ 7)", "learned, the paper's recipe"),
         ("learned, flow with landing (σ 2, landing at σ 1)", "learned, flow with landing"),
-        ("learned, thread (σ 2, α 0.3)", "learned"),
+        ("the same without a metric", "no metric, flow with landing"),
+        ("learned, thread (σ 2, α 0.3, slope 1)", "learned"),
         ("learned, thread at σ 1", "learned, σ = 1"),
         ("learned, thread at σ 4", "learned, σ = 4"),
         ("thread in the Stein metric", "Stein, as a thread"),
@@ -36,7 +37,8 @@ def test_the_page_says_what_was_measured(mnist, results, told, method):
     page = (FOLDER / "README.md").read_text(encoding="utf-8").replace("**", "")
     (row,) = mnist.summary.path_rows({told: results["paths"]["methods"][method]}, "inner")
     assert "| " + " | ".join(row) + " |" in page
-    assert results["search"]["chosen"]["learned"]["landing"] == 0.3
+    chosen = results["search"]["chosen"]["learned"]
+    assert (chosen["bandwidth"], chosen["landing"], chosen["slope"]) == (2.0, 0.3, 1.0)
 
 
 def test_the_card_of_the_model_that_ships_says_what_was_measured(mnist, results):

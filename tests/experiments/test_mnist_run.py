@@ -58,7 +58,7 @@ def test_every_share_of_a_run_is_one_and_the_straight_line_reaches_its_end(finis
     _, out = finished
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
     methods = results["paths"]["methods"]
-    assert len(methods) == 7 + 1  # and ours at another σ
+    assert len(methods) == 8 + 1  # and ours at another σ
     for row in methods.values():
         shares = [
             row["reached"],
