@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from carre.manifolds import Manifold, Noisy, SpecialOrthogonal3, Sphere, SwissRoll, TorusOfRevolution, Union
+from carre.manifolds import Curve, Manifold, Noisy, SpecialOrthogonal3, Sphere, SwissRoll, TorusOfRevolution, Union
 
 from .oracles import TANGENTS
 
@@ -99,3 +99,12 @@ def test_noise_has_its_level_and_leaves_the_geometry(rng):
     assert float(distances.square().mean().sqrt()) == pytest.approx(0.05, rel=0.03)
     points = Sphere(2).sample(3, generator=rng)
     torch.testing.assert_close(noisy.tangent_projector(points), Sphere(2).tangent_projector(points))
+
+
+def test_the_distance_from_a_curve_is_right_far_out_on_the_outer_side_of_its_bend():
+    """Whole Gauss–Newton steps diverge there: the parabola has radius of curvature ½ at its vertex."""
+    parabola = Curve(lambda t: torch.stack([t, t**2], dim=-1), -1.0, 1.0, n_nodes=256)
+    points = torch.tensor([[0.0, -1.0], [0.0, -5.0], [0.3, -3.0]], dtype=torch.float64)
+    fine = torch.linspace(-1, 1, 400_001, dtype=torch.float64)
+    direct = torch.cdist(points, torch.stack([fine, fine**2], dim=-1)).amin(1)
+    torch.testing.assert_close(parabola.distance(points), direct, rtol=0, atol=1e-7)

@@ -16,7 +16,7 @@ from carre.manifolds.manifold import Manifold, Posterior
 
 # Gauss–Legendre nodes per panel of an open curve.
 _PANEL = 16
-_NEWTON_STEPS = 6
+_NEWTON_STEPS = 12
 
 Parametrization = Callable[[Tensor], Tensor]
 
@@ -34,6 +34,11 @@ class Curve(Manifold):
         high: The last parameter.
         closed: Whether γ is periodic with period high − low.
         n_nodes: The number of nodes, rounded up to whole panels of 16.
+
+    Example:
+        >>> parabola = Curve(lambda t: torch.stack([t, t**2], dim=-1), -1.0, 1.0)
+        >>> parabola.distance(torch.tensor([[0.0, -0.2], [0.0, 1.0]]))  # the second is √3/2
+        tensor([0.2000, 0.8660])
     """
 
     def __init__(
@@ -67,19 +72,26 @@ class Curve(Manifold):
         return self.function(drawn).to(dtype)
 
     def parameter(self, points: Float[Tensor, "batch dim"]) -> Float[Tensor, " batch"]:
-        """Find the parameter of each point: of the nearest node, improved by six Gauss–Newton steps.
+        """Find the parameter of each point: of the nearest node, improved by Gauss–Newton steps.
 
-        The steps converge quadratically at points on the curve, and linearly near it.
+        The steps converge quadratically at points on the curve, and linearly off it. On the outer side of a bend,
+        farther than its radius, whole steps lead away: one that does is not taken, and later ones are half as long.
         """
         nodes = self._quadrature.samples.to(points)
         nearest = torch.cat([torch.cdist(part, nodes).argmin(-1) for part in torch.split(points, 1024)])
         parameters = self._parameters.to(points)[nearest]
+        position, velocity = self._evaluate(parameters)
+        share = torch.ones_like(parameters)
         for _ in range(_NEWTON_STEPS):
-            position, velocity = self._evaluate(parameters)
             step = (velocity * (points - position)).sum(-1) / velocity.square().sum(-1)
-            parameters = parameters + step
-            if not self.closed:
-                parameters = parameters.clamp(self.low, self.high)
+            moved = parameters + share * step
+            moved = moved if self.closed else moved.clamp(self.low, self.high)
+            there, speed = self._evaluate(moved)
+            nearer = (points - there).square().sum(-1) <= (points - position).square().sum(-1)
+            share = torch.where(nearer, share, 0.5 * share)
+            parameters = torch.where(nearer, moved, parameters)
+            position = torch.where(nearer[:, None], there, position)
+            velocity = torch.where(nearer[:, None], speed, velocity)
         return parameters
 
     def _evaluate(self, parameters: Tensor) -> tuple[Tensor, Tensor]:

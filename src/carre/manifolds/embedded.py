@@ -21,6 +21,14 @@ class Embedded(Manifold):
         manifold: The manifold in its own space R^{D₀}.
         basis: B.
         shift: Where its origin goes; the origin by default.
+
+    Example:
+        >>> from carre.manifolds import Sphere
+        >>> circle = Embedded(Sphere(1), torch.eye(3)[:, :2], shift=torch.tensor([0.0, 0.0, 5.0]))
+        >>> circle.distance(torch.tensor([[1.0, 0.0, 0.0]]))
+        tensor([5.])
+        >>> circle.tangent_basis(torch.tensor([[1.0, 0.0, 5.0]])).abs().squeeze()
+        tensor([0., 1., 0.])
     """
 
     def __init__(

@@ -29,6 +29,12 @@ class FiniteSet(Manifold):
     Args:
         samples: The atoms xⱼ.
         weights: Their probabilities ωⱼ, up to a common factor; equal by default.
+
+    Example:
+        >>> pair = FiniteSet(torch.tensor([[-1.0], [1.0]]))
+        >>> posterior = pair.posterior(torch.tensor([[0.5]]), 1.0)
+        >>> posterior.mean, posterior.metric.trace()  # tanh(y/σ²), and its derivative
+        (tensor([[0.4621]]), tensor([0.7864]))
     """
 
     def __init__(self, samples: Float[Tensor, "n dim"], weights: Float[Tensor, " n"] | None = None) -> None:

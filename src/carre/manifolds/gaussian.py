@@ -26,6 +26,13 @@ class SubspaceGaussian(Manifold):
         basis: B, with orthonormal columns.
         variances: v, one positive number per column.
         mean: μ; the origin by default.
+
+    Example:
+        >>> line = SubspaceGaussian(torch.tensor([[0.6], [0.8]]).double(), torch.tensor([3.0]))
+        >>> line.posterior(torch.zeros(1, 2), 1.0).metric.eigenvalues()  # 3/(3 + σ²)
+        tensor([[0.7500]])
+        >>> line.distance(torch.tensor([[-0.8, 0.6]]))
+        tensor([1.])
     """
 
     def __init__(
@@ -86,6 +93,13 @@ class Gaussian(SubspaceGaussian):
     Args:
         mean: μ.
         covariance: Σ, symmetric and positive semi-definite.
+
+    Example:
+        >>> ellipsoid = Gaussian(torch.zeros(3), torch.diag(torch.tensor([3.0, 1.0, 0.0])))
+        >>> ellipsoid.dimension
+        2
+        >>> ellipsoid.posterior(torch.zeros(1, 3), 1.0).metric.eigenvalues()  # Σ/(Σ + σ²)
+        tensor([[0.7500, 0.5000]])
     """
 
     def __init__(self, mean: Float[Tensor, " dim"], covariance: Float[Tensor, "dim dim"]) -> None:

@@ -26,6 +26,15 @@ class Posterior:
         log_evidence: log p_σ(y), with every constant. Its gradient is (m − y)/σ² (Tweedie).
         mean: m(y) = E[X | Y=y].
         metric: G = Cov[X | Y=y]/σ² = ∂m/∂y in factor form, without ridge. Tends to the tangent projector.
+
+    Example:
+        >>> from carre.manifolds import Gaussian
+        >>> line = Gaussian(torch.zeros(2), torch.diag(torch.tensor([3.0, 0.0])))
+        >>> posterior = line.posterior(torch.ones(1, 2, dtype=torch.float64), 1.0)
+        >>> posterior.mean  # Σ/(Σ + σ²) of y
+        tensor([[0.7500, 0.0000]], dtype=torch.float64)
+        >>> posterior.metric.eigenvalues()
+        tensor([[0.7500]], dtype=torch.float64)
     """
 
     log_evidence: Float[Tensor, " batch"]
@@ -41,6 +50,16 @@ class Manifold(ABC):
 
     Attributes:
         ambient_dim: D.
+
+    Example:
+        >>> from carre.manifolds import Sphere
+        >>> sphere = Sphere(2).embed(5)  # turned at random
+        >>> sphere.dimension, sphere.ambient_dim
+        (2, 5)
+        >>> bool((sphere.distance(sphere.sample(10)) < 1e-12).all())
+        True
+        >>> sphere.distance(torch.zeros(1, 5))
+        tensor([1.])
     """
 
     def __init__(self, ambient_dim: int, dimension: int) -> None:

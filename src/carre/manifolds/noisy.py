@@ -22,6 +22,13 @@ class Noisy(Manifold):
     Args:
         manifold: The clean manifold.
         level: τ.
+
+    Example:
+        >>> from carre.manifolds import Sphere
+        >>> east = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+        >>> metric = Noisy(Sphere(1), 0.1).posterior(east, 0.1).metric
+        >>> metric.eigenvalues().round(decimals=1)  # noise of deviation σ is half a dimension
+        tensor([[1.0000, 0.5000]], dtype=torch.float64)
     """
 
     def __init__(self, manifold: Manifold, level: float) -> None:

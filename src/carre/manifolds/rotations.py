@@ -14,6 +14,11 @@ class SpecialOrthogonal3(Manifold):
     """The uniform (Haar) distribution on SO(3), rotation matrices read row by row as points of R⁹.
 
     It has no closed posterior; its scalar curvature is ¾ everywhere, in the metric of R⁹.
+
+    Example:
+        >>> rotations, turned = SpecialOrthogonal3(), torch.tensor([[0.0, -1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0]])
+        >>> rotations.distance(torch.cat([turned, -turned]))  # the second is a reflection
+        tensor([0., 2.])
     """
 
     def __init__(self) -> None:

@@ -25,6 +25,11 @@ class SwissRoll(Embedded):
         end: The last angle t.
         height: The range [0, height] of h.
         n_nodes: The number of quadrature nodes along the spiral.
+
+    Example:
+        >>> roll, between = SwissRoll(), torch.tensor([[3 * math.pi, 10.0, 0.0]])
+        >>> roll.distance(between).round(decimals=1)  # turns are 2π apart
+        tensor([3.1000])
     """
 
     def __init__(

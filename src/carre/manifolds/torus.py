@@ -27,6 +27,11 @@ class TorusOfRevolution(Manifold):
         major: R, the radius of the central circle.
         minor: r < R, the radius of the tube.
         n_nodes: The number of circles.
+
+    Example:
+        >>> torus = TorusOfRevolution(2.0, 1.0)
+        >>> torus.scalar_curvature(torch.tensor([[3.0, 0.0, 0.0], [1.0, 0.0, 0.0]]))  # outside, inside
+        tensor([ 0.6667, -2.0000])
     """
 
     def __init__(self, major: float = 2.0, minor: float = 0.7, *, n_nodes: int = 512) -> None:

@@ -20,6 +20,13 @@ class Union(Manifold):
     Args:
         components: The manifolds.
         weights: Their probabilities, up to a common factor; equal by default.
+
+    Example:
+        >>> from carre.manifolds import Sphere, SubspaceGaussian
+        >>> line = SubspaceGaussian(torch.eye(3)[:, 2:], torch.tensor([9.0]))
+        >>> union = Union([Sphere(2), line])
+        >>> union.local_dimension(torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 3.0]]))
+        tensor([2, 1])
     """
 
     def __init__(self, components: Sequence[Manifold], weights: Sequence[float] | None = None) -> None:
@@ -133,7 +140,13 @@ def gaussian_mixture(
     covariances: Float[Tensor, "components dim dim"],
     weights: Sequence[float] | None = None,
 ) -> Union:
-    """Build a mixture of Gaussians, whose covariances may be singular."""
+    """Build a mixture of Gaussians, whose covariances may be singular.
+
+    Example:
+        >>> pair = gaussian_mixture(torch.tensor([[-2.0], [2.0]]), 0.25 * torch.ones(2, 1, 1))
+        >>> pair.posterior(torch.zeros(1, 1), 0.5).metric.trace()  # each has ½; between them X may be either
+        tensor([4.5000])
+    """
     if len(means) != len(covariances):
         raise ValueError(f"covariances must be one per mean, {len(means)}; got {len(covariances)}")
     components = [Gaussian(mean, covariance) for mean, covariance in zip(means, covariances, strict=True)]
