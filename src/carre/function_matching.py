@@ -37,6 +37,17 @@ class LearnedCarreDuChamp:
     Attributes:
         bandwidth_range: The scales it was trained on.
         history: The training record.
+
+    Example:
+        >>> angle = torch.linspace(0, 6.28, 500)
+        >>> circle = torch.stack([angle.cos(), angle.sin()], 1)
+        >>> options = {"bandwidth_range": (0.1, 0.5), "max_steps": 2, "width": 8, "device": "cpu"}
+        >>> gamma = learn_carre_du_champ(circle, lambda y: y, **options)  # of both coordinates
+        >>> matrices = gamma(circle[:3], 0.2)
+        >>> bool((matrices == matrices.mT).all() and (matrices.diagonal(dim1=1, dim2=2) >= 0).all())
+        True
+        >>> gamma.bandwidth_range
+        (0.1, 0.5)
     """
 
     def __init__(

@@ -39,6 +39,13 @@ class SphereSettings:
         with_hull: Whether to fit the smallest size a second time in the linear hull, as the defaults do.
         fit: Settings of `MetricMatching`, beyond the rank.
         seed: Of everything random.
+
+    Example:
+        >>> from dataclasses import replace
+        >>> from carre.benchmarks import QUICK
+        >>> smaller = replace(QUICK, sizes=(1000,))
+        >>> smaller.dimension, smaller.ambient_dim, smaller.sizes
+        (5, 32, (1000,))
     """
 
     dimension: int = 8

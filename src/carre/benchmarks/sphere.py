@@ -40,6 +40,12 @@ def run_sphere(
         device: Where everything runs.
         report: Told in a line what was measured, as it goes.
         save: Given the results so far after every method, so that an interrupted run is not lost.
+
+    Example:
+        >>> from dataclasses import replace
+        >>> from carre.benchmarks import QUICK, sphere_tables
+        >>> results = run_sphere(replace(QUICK, sizes=(1000,)), report=print)  # doctest: +SKIP
+        >>> print(sphere_tables(results))  # doctest: +SKIP
     """
     tell = report or (lambda line: None)
     manifold = Sphere(settings.dimension).embed(

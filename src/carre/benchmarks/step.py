@@ -37,6 +37,11 @@ def measure_step(
     Returns:
         Milliseconds per step (median of five series), seconds until the first step could be taken, and counted
         operations per second.
+
+    Example:
+        >>> row = measure_step(16, width=8, dim=4, rank=2, n_blocks=1, repeats=5)
+        >>> row["batch_size"], row["milliseconds"] > 0
+        (16, True)
     """
     where = torch.device(device)
     sphere = Sphere(min(dim - 1, 8)).embed(dim, generator=torch.Generator().manual_seed(0))
@@ -73,7 +78,12 @@ def measure_step(
 
 
 def measure_product_rate(*, size: int = 8192, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> float:
-    """Measure the operations per second of a large matrix product of random numbers: the ceiling."""
+    """Measure the operations per second of a large matrix product of random numbers: the ceiling.
+
+    Example:
+        >>> measure_product_rate(size=64, device="cpu", dtype=torch.float32) > 0
+        True
+    """
     where = torch.device(device)
     left, right = (torch.randn(size, size, device=where, dtype=dtype) for _ in range(2))
     for _ in range(3):

@@ -15,6 +15,15 @@ def sphere_tables(results: dict[str, Any]) -> str:
 
     Args:
         results: What `run_sphere` returned, or results.json holds.
+
+    Example:
+        >>> row = {"n": 65_536, "method": "learned", "bandwidth": 0.0625, "at_end": [], "tangent_error": 0.012}
+        >>> row |= {"tangent_error_full_precision": 0.011, "label_free_tangent_error": 0.014, "fit_seconds": 8.0}
+        >>> tables = sphere_tables({"rows": [row], "eigenvalues": {}, "training_step": []})
+        >>> print(*tables.splitlines()[:3], sep="\\n")
+        | tangent error | n = 65,536 |
+        |---|---|
+        | learned | **0.0120** (σ 0.0625) |
     """
     parts = [_errors(results), _speeds(results), _break_even(results)]
     if results["eigenvalues"]:

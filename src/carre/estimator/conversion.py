@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from carre.datasets import Table
 from carre.toolkit import Path
 from carre.validation import Points
 
@@ -21,6 +22,30 @@ def is_dataset(points: Any) -> bool:
     """Say whether something is a dataset of images, with their normalization beside them."""
     # Looked up without asking for them: images may be computed at each call.
     return hasattr(points, "normalization") and inspect.getattr_static(points, "images", None) is not None
+
+
+def coordinates(table: Table, wanted: Any, name: str) -> np.ndarray:
+    """Return the columns of a table in the order of those of the fit, found by their names where both have some.
+
+    Args:
+        table: The table; further columns are left out.
+        wanted: The names of the columns of the fit; None if it had none.
+        name: What errors call the table.
+
+    Example:
+        >>> coordinates(Table(np.array([[1.0, 2.0, 3.0]]), ("height", "age", "weight")), ["weight", "height"], "X")
+        array([[3., 1.]])
+    """
+    if wanted is None or table.names is None:
+        return table.values
+    missing = [str(column) for column in wanted if column not in table.names]
+    if missing:
+        raise ValueError(
+            f"{name} must have the columns of the fit, {', '.join(map(str, wanted))}; {table.path} lacks "
+            f"{', '.join(missing)}. Add them, or rename its columns"
+        )
+    order = [table.names.index(column) for column in wanted]
+    return table.values if order == list(range(len(table.names))) else table.values[:, order]
 
 
 def shape_of(points: Any) -> tuple[int, ...]:

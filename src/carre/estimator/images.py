@@ -24,6 +24,15 @@ class ImageMethods(QueryMethods):
             X: Images, shape (n, C, H, W), or flat points.
             n_directions: How many directions, at most the rank.
             bandwidth: σ, one number or one per image; None takes ``bandwidth_``.
+
+        Example:
+            >>> from carre import MetricMatching
+            >>> geometry = MetricMatching.from_pretrained("mnist")
+            >>> directions = geometry.tangent_images(geometry.landmarks_[:1], 3)
+            >>> directions.shape
+            torch.Size([1, 3, 1, 28, 28])
+            >>> bool(torch.allclose(directions.flatten(2).norm(dim=2), torch.ones(1, 3)))
+            True
         """
         points = self._validated(X)
         shape = self._image_shape("tangent_images")
@@ -46,6 +55,12 @@ class ImageMethods(QueryMethods):
         Args:
             X: An array or a tensor with any axes before the last; or a `Path`, whose nodes are returned as a tensor of
                 shape (paths, nodes, C, H, W).
+
+        Example:
+            >>> from carre import MetricMatching
+            >>> geometry = MetricMatching.from_pretrained("mnist")
+            >>> geometry.to_images(geometry.landmarks_[:5]).shape
+            torch.Size([5, 1, 28, 28])
         """
         shape = self._image_shape("to_images")
         values = X.nodes if isinstance(X, Path) else X if isinstance(X, Tensor) else np.asarray(X)
@@ -65,6 +80,13 @@ class ImageMethods(QueryMethods):
 
         Args:
             X: What `to_images` takes.
+
+        Example:
+            >>> from carre import MetricMatching
+            >>> geometry = MetricMatching.from_pretrained("mnist")
+            >>> pixels = geometry.to_pixels(geometry.landmarks_[:5])  # black is 0, white is 1
+            >>> float(pixels.min()), float(pixels.max())
+            (0.0, 1.0)
         """
         images = self.to_images(X)
         if self.normalization_ is None:

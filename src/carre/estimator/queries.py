@@ -11,7 +11,8 @@ import torch
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from carre.estimator.conversion import is_dataset, is_whole, shape_of
+from carre.datasets import Table
+from carre.estimator.conversion import coordinates, is_dataset, is_whole, shape_of
 from carre.fields import NeuralField
 from carre.geometry import LowRankMetric
 from carre.neighbors.memory import working_memory
@@ -31,6 +32,16 @@ class QueryMethods:
 
     Points are of shape (n, D). After a fit on images they are images (n, C, H, W), or flat; points and vectors come
     back in the shape that was given, while bases and factors stay flat.
+
+    In the examples of all methods, ``geometry`` was fitted on the points X of a circle, one per degree::
+
+        import numpy as np
+        import torch
+        from carre import MetricMatching
+
+        angle = np.radians(np.arange(360))
+        X = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        geometry = MetricMatching(bandwidth_range=(0.05, 0.5), max_steps=200, width=32, random_state=0).fit(X)
     """
 
     field_: NeuralField
@@ -49,13 +60,27 @@ class QueryMethods:
         Args:
             X: Points, shape (n, D) or (n, C, H, W).
             bandwidth: σ, one number or one per point; None takes ``bandwidth_``.
+
+        Example:
+            >>> metric = geometry.metric(X[:1])
+            >>> metric
+            LowRankMetric(batch=(1,), rank=4, dim=2, ridge=0)
+            >>> np.abs(metric).round(1)  # at (1, 0) the circle goes up
+            array([[[0., 0.],
+                    [0., 1.]]])
         """
         points = self._validated(X)
         factor = self._compute(points, bandwidth, lambda y, s: self.field_.metric(y, s).factor)
         return LowRankMetric(factor.to(points.tensor.device), self.field_.ridge)
 
     def carre_du_champ(self, X: Any, bandwidth: Any = None, *, centered: bool = True) -> LowRankMetric:
-        """Return the paper's Γ = G/2; uncentered, Γ + (m−y)(m−y)ᵀ/2σ² with m = E[X | Y=y] [RMM, Eq. 5, 6]."""
+        """Return the paper's Γ = G/2; uncentered, Γ + (m−y)(m−y)ᵀ/2σ² with m = E[X | Y=y] [RMM, Eq. 5, 6].
+
+        Example:
+            >>> gamma = geometry.carre_du_champ(X[:1])
+            >>> round(float(gamma.trace()), 1)  # half the dimension
+            0.5
+        """
         metric = self.metric(X, bandwidth)
         if not self.is_centered_:
             if centered:
@@ -73,6 +98,11 @@ class QueryMethods:
         """Return orthonormal bases of the tangent spaces, shape (n, D, dim), leading direction first.
 
         Flat also for images: `tangent_images` returns the directions as images.
+
+        Example:
+            >>> np.abs(geometry.tangent_basis(X[:1], dim=1)).round(1)
+            array([[[0.],
+                    [1.]]])
         """
         points = self._validated(X)
         return points.restore(
@@ -87,6 +117,10 @@ class QueryMethods:
             bandwidth: σ, one number or one per point; None takes ``bandwidth_``.
             threshold: Count the eigenvalues of G above it. By default those above ½, and at edges of the data also the
                 direction in which they end (`carre.toolkit.local_dimension`).
+
+        Example:
+            >>> geometry.dimension(X[::90])
+            array([1, 1, 1, 1])
         """
 
         def count(y: Tensor, s: Tensor) -> Tensor:
@@ -99,12 +133,23 @@ class QueryMethods:
         return points.restore(self._compute(points, bandwidth, count))
 
     def eigenvalues(self, X: Any, bandwidth: Any = None) -> Any:
-        """Return the leading eigenvalues of G at each point, descending, shape (n, min(rank, D))."""
+        """Return the leading eigenvalues of G at each point, descending, shape (n, min(rank, D)).
+
+        Example:
+            >>> geometry.eigenvalues(X[:1]).round(1)  # along the circle, and across
+            array([[1., 0.]])
+        """
         points = self._validated(X)
         return points.restore(self._compute(points, bandwidth, lambda y, s: self.field_.metric(y, s).eigenvalues()))
 
     def denoise(self, X: Any, bandwidth: Any = None) -> Any:
-        """Return E[X | Y=x] at each point: the pull back onto the data, in the shape of X."""
+        """Return E[X | Y=x] at each point: the pull back onto the data, in the shape of X.
+
+        Example:
+            >>> radius = np.linalg.norm(geometry.denoise(1.2 * X), axis=1)
+            >>> round(float(radius.mean()), 1)
+            1.0
+        """
         points = self._validated(X)
         return points.restore_vectors(self._compute(points, bandwidth, self.field_.denoise))
 
@@ -136,6 +181,10 @@ class QueryMethods:
     def _validated(self, X: Any, *, name: str = "X") -> Points:
         """Check points: images and tensors here, everything else by scikit-learn, which also knows column names."""
         self._check_fitted()
+        if isinstance(X, Table):
+            values = coordinates(X, getattr(self, "feature_names_in_", None), name)
+            self._check_normalized(values, name)
+            return as_points(values, dim=self.n_features_in_, name=name)
         if is_dataset(X):
             X = self._images_of(X, name)
         elif name not in _VECTORS:
@@ -191,7 +240,8 @@ class QueryMethods:
         self.normalization_ = X.normalization if is_dataset(X) else None
         if not is_dataset(X):
             _warn_of_last_channels(X)
-        X = X.images if is_dataset(X) else X
+        names = X.names if isinstance(X, Table) else None
+        X = X.images if is_dataset(X) else X.values if isinstance(X, Table) else X
         is_table = len(shape_of(X)) <= 2
         if is_table and not isinstance(X, Tensor):
             points = as_points(validate_data(self, X, reset=True, dtype=[np.float64, np.float32]), name="X")
@@ -199,6 +249,8 @@ class QueryMethods:
             points = as_points(X, name="X") if is_table else as_images(X, name="X")
             self.n_features_in_ = points.tensor.shape[1]
             self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
         self.sample_shape_ = points.sample_shape
         return points
 

@@ -148,6 +148,13 @@ class EigenvalueProfile:
         quantiles: Its quantiles, one row per level.
         levels: The levels of the quantiles.
         n_points: How many points were asked.
+
+    Example:
+        >>> from carre import ExactField
+        >>> from carre.manifolds import Sphere
+        >>> profile = eigenvalue_profile(ExactField(Sphere(2)), Sphere(2).sample(50), 0.1)
+        >>> profile.n_points, bool((profile.deviation < 1e-9).all())  # all points of a sphere are alike
+        (50, True)
     """
 
     mean: Float[Tensor, " rank"]

@@ -26,6 +26,11 @@ class Throughput:
         batch: Points per call.
         repeats: How many calls were timed.
         device: Where the points were.
+
+    Example:
+        >>> speed = Throughput(2e6, 0.5, 0.01, batch=1_000_000, repeats=20, device="cpu")
+        >>> speed.points_per_second * speed.seconds_per_batch == speed.batch
+        True
     """
 
     points_per_second: float

@@ -26,6 +26,13 @@ class Tuned:
         grids: The values that were tried, by name.
         curve: The error of every combination; one axis per parameter, in the order of ``grids``.
         at_end: Names of the parameters whose best value lies at an end of its grid: the optimum may lie beyond.
+
+    Example:
+        >>> tuned = grid_search(lambda bandwidth: abs(bandwidth - 0.3), bandwidth=[0.1, 0.2, 0.4])
+        >>> tuned.bandwidth, tuned.curve.round(1)
+        (0.2, array([0.2, 0.1, 0.1]))
+        >>> tuned.remark
+        ''
     """
 
     setting: Mapping[str, Any]

@@ -4,8 +4,9 @@ from carre.fields.exact import ExactField
 from carre.fields.kernel import KernelField
 from carre.fields.neural import NeuralField
 from carre.fields.protocol import Bandwidth, MetricField, NoDenoiserError
-from carre.fields.score import ScoreField, TraceEstimate
+from carre.fields.score import ScoreField
 from carre.fields.stein import SteinField
+from carre.fields.traces import TraceEstimate
 
 __all__ = [
     "Bandwidth",

@@ -1,4 +1,4 @@
-"""Fewer rows for the same metric."""
+"""Factors with few rows: of a metric that has more, or of a Jacobian."""
 
 from __future__ import annotations
 
@@ -43,6 +43,28 @@ def compress(
         return _factor(moment).to(first.dtype)
     directions = _leading_directions(moment.detach(), rank)
     return (_factor(directions.mT @ moment @ directions) @ directions.mT).to(first.dtype)
+
+
+def leading_factor(
+    basis: Float[Tensor, "n dim q"], image: Float[Tensor, "n dim q"], rank: int
+) -> Float[Tensor, "n rank dim"]:
+    """Compute √λ₊ Vᵀ of the leading eigenpairs of Q·sym(QᵀJQ)·Qᵀ, from Q and JQ.
+
+    Eigenvectors have no derivative where eigenvalues coincide, but FᵀF has. With V held fixed,
+    F + Λ^(−½)(dJ V − ½V sym(VᵀdJ V))ᵀ has the square G + dJ VVᵀ + VVᵀdJ − VVᵀdJ VVᵀ, which is G + dG when V spans
+    the range of G. The added term is zero in value.
+    """
+    compressed = (basis.mT @ image).detach()
+    values, vectors = batched_eigh(0.5 * (compressed + compressed.mT))
+    values, vectors = values[:, -rank:].flip(-1).clamp_min(0), vectors[..., -rank:].flip(-1)
+    directions = basis @ vectors
+    moved = image @ vectors
+    change = moved - moved.detach()
+    inside = directions.mT @ change
+    change = change - 0.25 * directions @ (inside + inside.mT)
+    rounding = torch.finfo(values.dtype).eps * values.shape[-1] * values[:, :1]
+    inverse = torch.where(values > rounding, values.clamp_min(torch.finfo(values.dtype).tiny).rsqrt(), 0.0)
+    return values.sqrt().unsqueeze(-1) * directions.mT + inverse.unsqueeze(-1) * change.mT
 
 
 def _second_moment(rows: Float[Tensor, "points k dim"]) -> Float[Tensor, "points dim dim"]:

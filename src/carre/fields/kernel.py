@@ -105,20 +105,39 @@ class KernelField:
         return LowRankMetric(torch.cat(factors))
 
     def weighted_displacements(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n k dim"]:
-        """Compute the rows √wⱼ(xⱼ−m)/σ whose outer products sum to G, without compressing them to D rows."""
+        """Compute the rows √wⱼ(xⱼ−m)/σ whose outer products sum to G, without compressing them to D rows.
+
+        Example:
+            >>> field = KernelField([[-1.0], [1.0]])
+            >>> rows = field.weighted_displacements(torch.tensor([[0.5]]), 1.0)
+            >>> rows.square().sum(1)  # G = 1 − tanh²(y/σ²)
+            tensor([[0.7864]])
+        """
         with full_precision():
             near = self._neighborhoods(points, bandwidth)
             rows = [torch.cat(list(factor_rows(n, first_moments(n), centered=self.centered)), 1) for n in near]
         return torch.cat(rows)
 
     def denoise(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
-        """Compute the weighted mean of the samples, E[X | Y=y]."""
+        """Compute the weighted mean of the samples, E[X | Y=y].
+
+        Example:
+            >>> field = KernelField([[-1.0], [1.0]])
+            >>> field.denoise(torch.tensor([[0.5]]), 1.0)  # tanh(y/σ²)
+            tensor([[0.4621]])
+        """
         with full_precision():
             means = [near.points + first_moments(near).shift for near in self._neighborhoods(points, bandwidth)]
         return torch.cat(means)
 
     def effective_neighbors(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, " n"]:
-        """Compute n_eff = 1/Σwⱼ². The error E‖Ĝ−G‖² is near d(d+2)/(4 n_eff) [THEORY §4.5]; near 1, G says nothing."""
+        """Compute n_eff = 1/Σwⱼ². The error E‖Ĝ−G‖² is near d(d+2)/(4 n_eff) [THEORY §4.5]; near 1, G says nothing.
+
+        Example:
+            >>> field = KernelField([[-1.0], [1.0], [9.0]])
+            >>> field.effective_neighbors(torch.tensor([[0.0], [9.0]]), 1.0).round(decimals=3)
+            tensor([2., 1.])
+        """
         with full_precision():
             counts = [(-first_moments(near).log_square).exp() for near in self._neighborhoods(points, bandwidth)]
         return torch.cat(counts)
@@ -128,6 +147,12 @@ class KernelField:
 
         P(χ²_{d+2} < q)/P(χ²_d < q) with q = ρ²/σ² and ρ the distance to the k-th neighbor [THEORY §5]: 1 when no
         sample within reach of the kernel was left out.
+
+        Example:
+            >>> line = torch.linspace(-1, 1, 201, dtype=torch.float64)[:, None]
+            >>> field = KernelField(line, n_neighbors=21)  # up to 0.1 on either side
+            >>> field.truncation(torch.zeros(1, 1, dtype=torch.float64), 0.1, 1).round(decimals=2)
+            tensor([0.2900], dtype=torch.float64)
         """
         if not dim > 0:
             raise ValueError(f"dim must be positive; got {dim}")

@@ -36,6 +36,17 @@ class NeuralField:
         ridge: λ of G = FᵀF + λI.
         mixed_precision: Whether the network's products are rounded to bfloat16, which on a GPU is several times as
             fast; see `with_mixed_precision`.
+
+    Example:
+        >>> class Shrink(nn.Module):  # exact for a standard Gaussian in the frame
+        ...     def forward(self, points, bandwidth):
+        ...         gain = 1 / (1 + bandwidth.square())
+        ...         return gain[:, None] * points, gain.sqrt()[:, None, None] * torch.eye(2)
+        >>> field = NeuralField(Shrink(), AffineFrame(torch.zeros(2), scale=2.0))  # a variance of 4
+        >>> field.metric(torch.zeros(1, 2), 2.0).eigenvalues()  # 4/(4 + σ²)
+        tensor([[0.5000, 0.5000]])
+        >>> field.denoise(torch.tensor([[2.0, 6.0]]), 2.0)
+        tensor([[1., 3.]])
     """
 
     def __init__(

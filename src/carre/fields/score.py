@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.fields.compression import leading_factor
 from carre.fields.denoisers import Denoiser
 from carre.fields.jacobian import MODES, jacobian_product
 from carre.fields.protocol import Bandwidth
-from carre.geometry import LowRankMetric, batched_eigh
+from carre.fields.traces import TraceEstimate
+from carre.geometry import LowRankMetric
 from carre.validation import as_bandwidth, as_points
 
 # The full Jacobian has D² numbers per point and takes D products; beyond this it is refused.
@@ -20,19 +21,6 @@ _LARGEST_FULL = 4096
 # Coordinates given to the denoiser at once, unless chunk says otherwise.
 _CHUNK_NUMBERS = 2**22
 _LARGEST_CHUNK = 8192
-
-
-@dataclass(frozen=True, eq=False)
-class TraceEstimate:
-    """A trace at each point, and how far off it may be.
-
-    Attributes:
-        value: The trace.
-        error: Its standard error over the probes; 0 where it was computed exactly.
-    """
-
-    value: Float[Tensor, " n"]
-    error: Float[Tensor, " n"]
 
 
 class ScoreField:
@@ -117,7 +105,7 @@ class ScoreField:
         for y, s in self._blocks(points, sigma, n_probes):
             basis = _axes(y) if probes is None else self._range(y.detach(), s, probes)
             image = self._products(y, s, basis)
-            factors.append(_leading_factor(basis, image, self.rank or self.dim))
+            factors.append(leading_factor(basis, image, self.rank or self.dim))
         return LowRankMetric(torch.cat(factors))
 
     def denoise(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
@@ -127,7 +115,13 @@ class ScoreField:
         return torch.cat([self._denoiser(y, s) for y, s in pairs])
 
     def score(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
-        """Compute s = (m − y)/σ² = ∇ log p_σ(y), Tweedie's formula."""
+        """Compute s = (m − y)/σ² = ∇ log p_σ(y), Tweedie's formula.
+
+        Example:
+            >>> field = ScoreField(lambda points, bandwidth: 0 * points, 1)  # all data at 0
+            >>> field.score(torch.tensor([[3.0]]), 0.5)  # −y/σ²
+            tensor([[-12.]])
+        """
         points, sigma = self._checked(points, bandwidth)
         return (self.denoise(points, sigma) - points) / sigma.square().unsqueeze(-1)
 
@@ -147,6 +141,11 @@ class ScoreField:
             n_probes: Probes of Hutchinson's estimator, independent for every point; each has variance
                 2‖G − diag G‖²_F [THEORY §5]. None computes the trace exactly, in D products.
             generator: Source of the probes.
+
+        Example:
+            >>> field = ScoreField(lambda points, bandwidth: points * torch.tensor([1.0, 1.0, 0.0]), 3)
+            >>> field.trace(torch.ones(1, 3), 0.1).value  # a plane
+            tensor([2.])
         """
         points, sigma = self._checked(points, bandwidth)
         if n_probes is None:
@@ -185,6 +184,11 @@ class ScoreField:
             bandwidth: σ, one for all points or one per point.
             n_probes: As in `trace`.
             generator: Source of the probes.
+
+        Example:
+            >>> field = ScoreField(lambda points, bandwidth: points * torch.tensor([1.0, 1.0, 0.0]), 3)
+            >>> field.flipd(torch.tensor([[5.0, 5.0, 0.0], [5.0, 5.0, 0.1]]), 0.1).value  # on the plane, and σ off it
+            tensor([2., 3.])
         """
         points, sigma = self._checked(points, bandwidth)
         trace = self.trace(points, sigma, n_probes=n_probes, generator=generator)
@@ -259,25 +263,3 @@ def _rademacher(points: Float[Tensor, "n dim"], generator: torch.Generator | Non
     """Draw signs, independent for every coordinate."""
     signs = torch.randint(2, points.shape, generator=generator, device=points.device)
     return (2 * signs - 1).to(points.dtype)
-
-
-def _leading_factor(
-    basis: Float[Tensor, "n dim q"], image: Float[Tensor, "n dim q"], rank: int
-) -> Float[Tensor, "n rank dim"]:
-    """Compute √λ₊ Vᵀ of the leading eigenpairs of Q·sym(QᵀJQ)·Qᵀ, from Q and JQ.
-
-    Eigenvectors have no derivative where eigenvalues coincide, but FᵀF has. With V held fixed,
-    F + Λ^(−½)(dJ V − ½V sym(VᵀdJ V))ᵀ has the square G + dJ VVᵀ + VVᵀdJ − VVᵀdJ VVᵀ, which is G + dG when V spans
-    the range of G. The added term is zero in value.
-    """
-    compressed = (basis.mT @ image).detach()
-    values, vectors = batched_eigh(0.5 * (compressed + compressed.mT))
-    values, vectors = values[:, -rank:].flip(-1).clamp_min(0), vectors[..., -rank:].flip(-1)
-    directions = basis @ vectors
-    moved = image @ vectors
-    change = moved - moved.detach()
-    inside = directions.mT @ change
-    change = change - 0.25 * directions @ (inside + inside.mT)
-    rounding = torch.finfo(values.dtype).eps * values.shape[-1] * values[:, :1]
-    inverse = torch.where(values > rounding, values.clamp_min(torch.finfo(values.dtype).tiny).rsqrt(), 0.0)
-    return values.sqrt().unsqueeze(-1) * directions.mT + inverse.unsqueeze(-1) * change.mT

@@ -59,7 +59,13 @@ class ComplementMetric(LowRankMetric):
 
     @property
     def factor(self) -> Float[Tensor, "*batch dim dim"]:
-        """The symmetric square root of cI − HᵀH: G = FᵀF + λI here as well. Costs D² numbers per point."""
+        """The symmetric square root of cI − HᵀH: G = FᵀF + λI here as well. Costs D² numbers per point.
+
+        Example:
+            >>> ComplementMetric(torch.tensor([[[0.6, 0.0]]])).factor.round(decimals=4)  # √(1 − 0.36)
+            tensor([[[0.8000, 0.0000],
+                     [0.0000, 1.0000]]])
+        """
         identity = torch.eye(self.dim, dtype=self.removed.dtype, device=self.removed.device)
         return math.sqrt(self.level) * identity - self.removed.mT @ self._root_weights() @ self.removed
 
@@ -111,7 +117,12 @@ class ComplementMetric(LowRankMetric):
         return self._total * vectors - self._push(self._pull(vectors))
 
     def solve(self, vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        """Compute G⁻¹v by Woodbury's identity, t⁻¹[v + Hᵀ(tI − HHᵀ)⁻¹Hv] with t = c + λ."""
+        """Compute G⁻¹v by Woodbury's identity, t⁻¹[v + Hᵀ(tI − HHᵀ)⁻¹Hv] with t = c + λ.
+
+        Example:
+            >>> ComplementMetric(torch.tensor([[[0.6, 0.0]]])).solve(torch.tensor([[0.64, 1.0]]))
+            tensor([[1., 1.]])
+        """
         small = self._small()
         if bool((batched_eigh(small)[0] <= torch.finfo(small.dtype).eps * self._total).any()):
             raise ValueError(
@@ -153,7 +164,12 @@ class ComplementMetric(LowRankMetric):
         return torch.cat([level, lowered.clamp_min(self.ridge)], dim=-1)
 
     def log_determinant(self) -> Float[Tensor, "*batch"]:
-        """Compute log det G from all of its eigenvalues."""
+        """Compute log det G from all of its eigenvalues.
+
+        Example:
+            >>> ComplementMetric(torch.tensor([[[0.6, 0.0]]])).log_determinant().exp()
+            tensor([0.6400])
+        """
         return self.eigenvalues().log().sum(-1)
 
     def spectrum(self) -> Spectrum:
@@ -165,7 +181,14 @@ class ComplementMetric(LowRankMetric):
         return Spectrum(self.eigenvalues(), vectors, floor=self.ridge)
 
     def tangent_basis(self, dim: int) -> Float[Tensor, "*batch ambient dim"]:
-        """Compute an orthonormal basis of the ``dim`` leading eigenvectors, where these lead: dim ≥ D − k."""
+        """Compute an orthonormal basis of the ``dim`` leading eigenvectors, where these lead: dim ≥ D − k.
+
+        Example:
+            >>> metric = ComplementMetric(torch.tensor([[[1.0, 0.0]]]))
+            >>> metric.tangent_basis(1).abs()  # all but the direction that is removed
+            tensor([[[0.],
+                     [1.]]])
+        """
         try:
             dim = operator.index(dim)
         except TypeError as error:

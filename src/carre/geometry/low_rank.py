@@ -88,7 +88,13 @@ class LowRankMetric:
         return LowRankMetric(self.factor, ridge)
 
     def scaled(self, scale: float) -> LowRankMetric:
-        """Return scale·G, for scale ≥ 0. The paper's carré du champ is ``scaled(0.5)``."""
+        """Return scale·G, for scale ≥ 0. The paper's carré du champ is ``scaled(0.5)``.
+
+        Example:
+            >>> LowRankMetric(torch.eye(2)[None]).scaled(0.5).dense()
+            tensor([[[0.5000, 0.0000],
+                     [0.0000, 0.5000]]])
+        """
         if not scale >= 0.0:
             raise ValueError(f"scale must be at least 0; got {scale}")
         return LowRankMetric(self.factor * scale**0.5, self.ridge * scale)
@@ -99,7 +105,13 @@ class LowRankMetric:
         return torch.einsum("...rd,...r->...d", self.factor, coefficients) + self.ridge * vectors
 
     def solve(self, vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        """Compute G⁻¹v by Woodbury's identity, λ⁻¹[v − Fᵀ(FFᵀ + λI)⁻¹Fv]."""
+        """Compute G⁻¹v by Woodbury's identity, λ⁻¹[v − Fᵀ(FFᵀ + λI)⁻¹Fv].
+
+        Example:
+            >>> metric = LowRankMetric(torch.tensor([[[1.0, 0.0]]]), ridge=0.25)  # diag(1.25, 0.25)
+            >>> metric.solve(torch.tensor([[5.0, 1.0]]))
+            tensor([[4., 4.]])
+        """
         if self.ridge == 0.0:
             raise ValueError("ridge must be positive to invert G; call metric.with_ridge(1e-3).solve(...)")
         if self.rank > self.dim:
@@ -113,7 +125,13 @@ class LowRankMetric:
     def inner_product(
         self, left: Float[Tensor, "*batch dim"], right: Float[Tensor, "*batch dim"]
     ) -> Float[Tensor, "*batch"]:
-        """Compute vᵀGw. With v = ∂f and w = ∂h this is 2Γ(f, h) by the chain rule [RMM, Eq. 13]."""
+        """Compute vᵀGw. With v = ∂f and w = ∂h this is 2Γ(f, h) by the chain rule [RMM, Eq. 13].
+
+        Example:
+            >>> metric = LowRankMetric(torch.tensor([[[1.0, 0.0]]]))
+            >>> metric.inner_product(torch.tensor([[2.0, 7.0]]), torch.tensor([[3.0, 9.0]]))
+            tensor([6.])
+        """
         left_rank = torch.einsum("...rd,...d->...r", self.factor, left)
         right_rank = torch.einsum("...rd,...d->...r", self.factor, right)
         return (left_rank * right_rank).sum(-1) + self.ridge * (left * right).sum(-1)
@@ -123,7 +141,13 @@ class LowRankMetric:
         return self.inner_product(vectors, vectors)
 
     def frobenius_product(self, other: LowRankMetric) -> Float[Tensor, "*batch"]:
-        """Compute tr(GH) for another metric H on the same points."""
+        """Compute tr(GH) for another metric H on the same points.
+
+        Example:
+            >>> floor, wall = (LowRankMetric(torch.eye(3)[None, rows]) for rows in ([0, 1], [1, 2]))
+            >>> floor.frobenius_product(wall)  # of two projectors: Σ cos² of the angles between them
+            tensor([1.])
+        """
         cross = torch.einsum("...rd,...sd->...rs", self.factor, other.factor).square().sum((-2, -1))
         if self.ridge == other.ridge == 0.0:
             return cross
@@ -151,13 +175,24 @@ class LowRankMetric:
         return self.factor.mT @ self.factor + self.ridge * identity
 
     def eigenvalues(self) -> Float[Tensor, "*batch leading"]:
-        """Compute the min(r, D) leading eigenvalues of G, descending, to an absolute error of eps·λ₁."""
+        """Compute the min(r, D) leading eigenvalues of G, descending, to an absolute error of eps·λ₁.
+
+        Example:
+            >>> LowRankMetric(torch.tensor([[[3.0, 4.0]]]), ridge=0.5).eigenvalues()
+            tensor([[25.5000]])
+        """
         small = self.gram() if self.rank <= self.dim else self.factor.mT @ self.factor
         values, _ = batched_eigh(small)
         return values.flip(-1).clamp_min(0) + self.ridge
 
     def log_determinant(self) -> Float[Tensor, "*batch"]:
-        """Compute log det G, by a Cholesky factor of the small matrix; needs a ridge where the rank is below D."""
+        """Compute log det G, by a Cholesky factor of the small matrix; needs a ridge where the rank is below D.
+
+        Example:
+            >>> metric = LowRankMetric(torch.tensor([[[1.0, 0.0]]]), ridge=0.25)  # diag(1.25, 0.25)
+            >>> metric.log_determinant().exp()
+            tensor([0.3125])
+        """
         if self.rank >= self.dim:
             return _log_determinant(self.dense())
         if self.ridge == 0.0:
@@ -180,6 +215,11 @@ class LowRankMetric:
 
         Takes the fast r×r route (eigenvectors of FFᵀ pushed through Fᵀ) where that is accurate in the
         working precision, and the orthogonal one of `spectrum` at points where it is not.
+
+        Example:
+            >>> LowRankMetric(torch.tensor([[[3.0, 4.0]]])).tangent_basis(1).abs()
+            tensor([[[0.6000],
+                     [0.8000]]])
         """
         try:
             dim = operator.index(dim)
@@ -205,7 +245,14 @@ class LowRankMetric:
         return basis.reshape(*self.factor.shape[:-2], self.dim, dim)
 
     def sample(self, n_draws: int, *, generator: torch.Generator | None = None) -> Float[Tensor, "draws *batch dim"]:
-        """Draw v ~ N(0, G), ``n_draws`` vectors per point (the paper prints N(x, Γ) for it)."""
+        """Draw v ~ N(0, G), ``n_draws`` vectors per point (the paper prints N(x, Γ) for it).
+
+        Example:
+            >>> metric, rng = LowRankMetric(torch.tensor([[[3.0, 4.0]]])), torch.Generator().manual_seed(0)
+            >>> draws = metric.sample(1000, generator=rng)
+            >>> bool(torch.allclose(4 * draws[..., 0], 3 * draws[..., 1], atol=1e-4))  # all along (3, 4)
+            True
+        """
         shape = (n_draws, *self.factor.shape[:-1])
         options: dict[str, Any] = {"dtype": self.factor.dtype, "device": self.factor.device, "generator": generator}
         draws = torch.einsum("...rd,...r->...d", self.factor, torch.randn(shape, **options))

@@ -20,6 +20,15 @@ class Spectrum:
         values: Eigenvalues, descending. A tangent direction has one near 1, a normal direction near 0.
         vectors: Orthonormal eigenvectors, as columns.
         floor: The eigenvalue of every direction that is not listed (the metric's ridge).
+
+    Example:
+        >>> spectrum = Spectrum(torch.tensor([1.2, 0.9, 0.1]), torch.eye(3))
+        >>> spectrum.clipped()
+        tensor([1.0000, 0.9000, 0.1000])
+        >>> spectrum.basis(1)
+        tensor([[1.],
+                [0.],
+                [0.]])
     """
 
     values: Float[Tensor, "*batch leading"]
@@ -48,6 +57,10 @@ def batched_eigh(
 
     Each matrix is first divided by its largest entry, and entries that are next to nothing beside it become zero:
     LAPACK fails to converge on some matrices with denormal entries, such as vanishing kernel weights give.
+
+    Example:
+        >>> batched_eigh(torch.tensor([[[2.0, 1.0], [1.0, 2.0]]]))[0]
+        tensor([[1., 3.]])
     """
     flat = matrices.reshape(-1, *matrices.shape[-2:])
     limits = torch.finfo(flat.dtype)

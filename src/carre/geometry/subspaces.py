@@ -32,6 +32,13 @@ def principal_angles(
 
     Small angles are taken from their sines and large ones from their cosines, so that both are
     accurate (Björck and Golub).
+
+    Example:
+        >>> angle = torch.tensor(0.3)
+        >>> floor = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+        >>> ramp = torch.tensor([[1.0, 0.0], [0.0, angle.cos()], [0.0, angle.sin()]])
+        >>> principal_angles(floor, ramp)
+        tensor([0.0000, 0.3000])
     """
     if left.shape[-1] < right.shape[-1]:
         left, right = right, left

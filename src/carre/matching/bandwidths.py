@@ -17,7 +17,12 @@ from torch import Tensor
 
 @runtime_checkable
 class BandwidthDistribution(Protocol):
-    """What the training loop needs of a distribution of σ."""
+    """What the training loop needs of a distribution of σ.
+
+    Example:
+        >>> isinstance(LogUniform(0.01, 1.0), BandwidthDistribution)
+        True
+    """
 
     @property
     def low(self) -> float:
@@ -49,7 +54,12 @@ def _check_range(low: float, high: float) -> None:
 
 @dataclass(frozen=True)
 class Uniform:
-    """σ uniform on [low, high] (the paper's released image models)."""
+    """σ uniform on [low, high] (the paper's released image models).
+
+    Example:
+        >>> Uniform(1.0, 3.0).quantile(torch.tensor([0.0, 0.5, 1.0]))
+        tensor([1., 2., 3.])
+    """
 
     low: float
     high: float
@@ -84,7 +94,12 @@ class LogUniform:
 
 @dataclass(frozen=True)
 class LogNormal:
-    """log σ ~ N(mean, deviation²), clamped to [low, high] [RMM, App. E.1]. The paper prints ε; it means σ."""
+    """log σ ~ N(mean, deviation²), clamped to [low, high] [RMM, App. E.1]. The paper prints ε; it means σ.
+
+    Example:
+        >>> LogNormal(0.01, 2.0, mean=0.0).quantile(torch.tensor([0.0, 0.5, 1.0]))  # the median is exp(mean)
+        tensor([0.0100, 1.0000, 2.0000])
+    """
 
     low: float
     high: float

@@ -17,6 +17,12 @@ class JacobianProbe:
         vectors: v ~ N(0, I).
         products: Jᵀv with J = ∂m̂/∂y. No gradient flows into them.
         weight: What the error at the probe counts, beside that of the displacements.
+
+    Example:
+        >>> points = torch.ones(4, 2, requires_grad=True)
+        >>> probe = probe_jacobian(points * torch.tensor([1.0, 0.0]), points)  # the projector on an axis
+        >>> bool((probe.products == probe.vectors * torch.tensor([1.0, 0.0])).all())
+        True
     """
 
     vectors: Float[Tensor, "batch dim"]
@@ -45,6 +51,14 @@ def probe_jacobian(
 
     Returns:
         The probe; None where the mean carries no derivative in the points (detached, or constant).
+
+    Example:
+        >>> points = torch.ones(4, 2, requires_grad=True)
+        >>> probe = probe_jacobian(points / 2, points)
+        >>> bool(torch.allclose(probe.products, probe.vectors / 2))
+        True
+        >>> probe_jacobian(torch.zeros(4, 2), points) is None  # a constant
+        True
     """
     if not mean.requires_grad:
         return None

@@ -48,13 +48,25 @@ def metric_matching_loss(
 def frobenius_loss(
     matrices: Float[Tensor, "batch dim dim"], displacement: Float[Tensor, "batch draws dim"]
 ) -> Float[Tensor, " batch"]:
-    """Compute ‖G − T‖²_F for dense predictions, T the mean of δδᵀ [RMM, Eq. 11]. For small D."""
+    """Compute ‖G − T‖²_F for dense predictions, T the mean of δδᵀ [RMM, Eq. 11]. For small D.
+
+    Example:
+        >>> import torch
+        >>> frobenius_loss(torch.eye(2)[None], torch.tensor([[[1.0, 0.0]]]))  # |diag(1, 1) − diag(1, 0)|²
+        tensor([1.])
+    """
     target = displacement.mT @ displacement / displacement.shape[1]
     return (matrices - target).square().sum((1, 2))
 
 
 def denoising_loss(mean: Float[Tensor, "batch dim"], target: Float[Tensor, "batch dim"]) -> Float[Tensor, " batch"]:
-    """Compute |m̂(y) − x|², whose minimizer is E[X | Y=y] [RMM, Sec. 3.2]."""
+    """Compute |m̂(y) − x|², whose minimizer is E[X | Y=y] [RMM, Sec. 3.2].
+
+    Example:
+        >>> import torch
+        >>> denoising_loss(torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2))
+        tensor([25.])
+    """
     return (mean - target).square().sum(1)
 
 
@@ -71,6 +83,13 @@ def predictive_loss(
     proper score of mean and covariance together (Dawid and Sebastiani), for comparing models; the
     metric loss alone rewards a poor mean, which leaves more variance to be explained. λ keeps it
     finite where G has no rank.
+
+    Example:
+        >>> import torch
+        >>> noise = torch.tensor([[1.0, -2.0]])
+        >>> ignorant = LowRankMetric(0.95**0.5 * torch.eye(2)[None])  # with the ridge, the identity
+        >>> predictive_loss(ignorant, -noise, noise).abs().round(decimals=5)
+        tensor([0.])
     """
     metric = metric.with_ridge(metric.ridge + ridge)
     mahalanobis = (residual * metric.solve(residual)).sum(1)
@@ -87,6 +106,13 @@ def conditional_carre_du_champ(
     """Compute (f(x) − f(y))(h(x) − h(y))/2σ², the conditional carré du champ [RMM, Alg. 1].
 
     Its expectation given y is Γ_σ(f, h)(y), in the paper's normalization (half of G's).
+
+    Example:
+        >>> import torch
+        >>> f = h = lambda x: x[:, 0]
+        >>> x, y, sigma = torch.tensor([[3.0, 9.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([2.0])
+        >>> conditional_carre_du_champ(f, h, x, y, sigma)  # (3 − 1)²/8
+        tensor([0.5000])
     """
     return (f(samples) - f(points)) * (h(samples) - h(points)) / (2 * bandwidth.square())
 
@@ -94,5 +120,11 @@ def conditional_carre_du_champ(
 def carre_du_champ_loss(
     prediction: Float[Tensor, " batch"], target: Float[Tensor, " batch"]
 ) -> Float[Tensor, " batch"]:
-    """Compute the scalar conditional loss (Γ^θ(y) − Γ(x, y))² [RMM, Eq. 10, Alg. 1]."""
+    """Compute the scalar conditional loss (Γ^θ(y) − Γ(x, y))² [RMM, Eq. 10, Alg. 1].
+
+    Example:
+        >>> import torch
+        >>> carre_du_champ_loss(torch.tensor([0.5]), torch.tensor([2.5]))
+        tensor([4.])
+    """
     return (prediction - target).square()

@@ -23,6 +23,12 @@ class Perturbation:
         bandwidth: σ, one per point.
         displacement: δ = (x − c)/σ, one or several per point.
         mean_target: An unbiased estimate of E[X | Y=y]: x itself, or the mean over a reference set.
+
+    Example:
+        >>> batch = perturb(torch.zeros(5, 2), torch.full((5,), 0.1))
+        >>> known = batch.centered(torch.zeros(5, 2))  # the data are one point: its posterior has no spread
+        >>> bool((known.displacement.abs() < 1e-6).all())
+        True
     """
 
     points: Float[Tensor, "batch dim"]
@@ -63,7 +69,14 @@ def perturb(
     *,
     generator: torch.Generator | None = None,
 ) -> Perturbation:
-    """Add noise of standard deviation σ: y = x + σz, δ = −z (never (x − y)/σ, which cancels)."""
+    """Add noise of standard deviation σ: y = x + σz, δ = −z (never (x − y)/σ, which cancels).
+
+    Example:
+        >>> x, sigma = torch.ones(5, 2), torch.full((5,), 0.1)
+        >>> batch = perturb(x, sigma)
+        >>> bool(torch.allclose(batch.points + 0.1 * batch.displacement[:, 0], x))
+        True
+    """
     noise = torch.randn(samples.shape, generator=generator, device=samples.device, dtype=samples.dtype)
     points = samples + bandwidth[:, None] * noise
     return Perturbation(points, bandwidth, -noise[:, None, :], samples)

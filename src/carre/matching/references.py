@@ -30,6 +30,12 @@ def perturb_among(
         bandwidth: σ, one per source.
         n_draws: Displacements per noisy point.
         generator: Source of randomness.
+
+    Example:
+        >>> pair = torch.tensor([[-1.0], [1.0]])
+        >>> batch = perturb_among(pair, torch.tensor([0, 1]), torch.tensor([1.0, 1.0]), n_draws=3)
+        >>> bool(torch.allclose(batch.mean_target, batch.points.tanh(), atol=1e-5))  # tanh(y/σ²)
+        True
     """
     points = perturb(references[source], bandwidth, generator=generator).points
     weights = source_posterior(points, references, bandwidth)

@@ -39,7 +39,16 @@ class Neighbors:
 
 @runtime_checkable
 class NeighborIndex(Protocol):
-    """Samples that can be asked for those nearest to a query."""
+    """Samples that can be asked for those nearest to a query.
+
+    Example:
+        >>> from carre.neighbors import build_index
+        >>> index = build_index([[0.0], [1.0], [5.0]])
+        >>> isinstance(index, NeighborIndex), index.n_samples, index.dim
+        (True, 3, 1)
+        >>> index.search(torch.tensor([[4.0]]), 2).indices
+        tensor([[2, 1]])
+    """
 
     @property
     def samples(self) -> Float[Tensor, "n dim"]:

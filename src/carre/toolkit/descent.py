@@ -35,6 +35,16 @@ class Minimum:
             for them to have a tangent direction. "function not finite".
         strayed: Distances from the data, shape (n,).
         path: The points after every step, shape (n, steps + 1, D), or None. A descent that has stopped stays in place.
+
+    Example:
+        >>> from carre.fields import ExactField
+        >>> from carre.manifolds import Sphere
+        >>> starts = [[1.0, 0.0], [0.0, 1.01], [3.0, 0.0]]  # the last is far from the circle
+        >>> lowest = minimize(ExactField(Sphere(1)), lambda x: x[:, 0], starts, 0.1, tolerance=0.01)
+        >>> lowest.converged
+        array([ True,  True, False])
+        >>> round(float(lowest.values[lowest.best]), 2)
+        -1.0
     """
 
     points: Any
@@ -189,7 +199,7 @@ def gradient_flow(
         >>> from carre.fields import ExactField
         >>> from carre.manifolds import Sphere
         >>> east = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
-        >>> flow = gradient_flow(ExactField(Sphere(1)), lambda x: x[:, 1], east, 0.1, step=0.1, n_steps=100)
+        >>> flow = gradient_flow(ExactField(Sphere(1)), lambda x: x[:, 1], east, 0.1, step=0.2, n_steps=40)
         >>> flow[0, -1].round(decimals=2)
         tensor([ 0., -1.], dtype=torch.float64)
     """

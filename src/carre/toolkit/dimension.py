@@ -205,6 +205,15 @@ def estimate_dimension(
         bandwidth: The scale σ, one number or one per point.
         bandwidth_range: Scales beyond it are not asked for (those a network was not trained on).
         progress: Told how far the work is.
+
+    Example:
+        >>> from carre.fields import ExactField
+        >>> from carre.manifolds import Sphere, Union
+        >>> sphere, circle = Sphere(2), Sphere(1).embed(3, generator=torch.Generator().manual_seed(0), shift=9.0)
+        >>> points = torch.cat([sphere.sample(5), circle.sample(5)])
+        >>> estimate = estimate_dimension(ExactField(Union([sphere, circle])), points, 0.1)
+        >>> estimate.shares, estimate.mean
+        ({1: 0.5, 2: 0.5}, 1.5)
     """
     tensor = as_points(points, dim=field.dim).tensor
     given = as_bandwidth(bandwidth, tensor)

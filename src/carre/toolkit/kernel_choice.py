@@ -39,6 +39,15 @@ class KernelChoice:
         candidates: The numbers of neighbors compared.
         profiles: What each of them looks like over the grid of σ, on held-out samples.
         reason: Why, in a sentence.
+
+    Example:
+        >>> angle = torch.linspace(0, 6.28, 200, dtype=torch.float64)
+        >>> circle = torch.stack([angle.cos(), angle.sin()], 1)
+        >>> choice = choose_kernel(circle, bandwidths=[0.1, 0.2], n_neighbors=[20, 100])
+        >>> choice.candidates, len(choice.profiles)
+        ((20, 100), 2)
+        >>> choice.field.n_neighbors == choice.n_neighbors
+        True
     """
 
     field: KernelField

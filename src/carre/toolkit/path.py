@@ -119,6 +119,12 @@ class Path:
 
         Args:
             times: One time, several, or several per path, shape (paths, times).
+
+        Example:
+            >>> Path.through([[0.0], [1.0], [4.0]]).evaluate([0.0, 0.5, 1.0])
+            tensor([[[0.],
+                     [2.],
+                     [4.]]], dtype=torch.float64)
         """
         moments = torch.as_tensor(times, dtype=self.nodes.dtype, device=self.nodes.device)
         if not bool(((moments >= 0) & (moments <= 1)).all()):
@@ -136,13 +142,23 @@ class Path:
         return torch.lerp(self.nodes[rows, segment], self.nodes[rows, segment + 1], share.clamp(0, 1)[..., None])
 
     def resample(self, n_nodes: int) -> Path:
-        """Place nodes at equal distances along the polygons."""
+        """Place nodes at equal distances along the polygons.
+
+        Example:
+            >>> Path.through([[0.0], [1.0], [4.0]]).resample(5).numpy()[0, :, 0]
+            array([0., 1., 2., 3., 4.])
+        """
         n_nodes = checked_nodes(n_nodes)
         inner = self.evaluate(torch.linspace(0, 1, n_nodes, dtype=torch.float64)[1:-1])
         return replace(self, nodes=torch.cat([self.nodes[:, :1], inner, self.nodes[:, -1:]], 1))
 
     def reversed(self) -> Path:
-        """Run from the end to the start."""
+        """Run from the end to the start.
+
+        Example:
+            >>> Path.through([[0.0], [1.0], [4.0]]).reversed().numpy()[0, :, 0]
+            array([4., 1., 0.])
+        """
         return replace(self, nodes=self.nodes.flip(1))
 
     def length(self) -> Float[Tensor, " paths"]:
@@ -154,6 +170,12 @@ class Path:
 
         A chord c that turns by φ belongs to an arc of c(1 + φ²/24): error O(h⁴) instead of the polygon's O(h²).
         Repeated nodes count once.
+
+        Example:
+            >>> angle = torch.linspace(0, torch.pi, 7, dtype=torch.float64)
+            >>> half_circle = Path.through(torch.stack([angle.cos(), angle.sin()], 1))
+            >>> half_circle.arc_length() / torch.pi, half_circle.length() / torch.pi
+            (tensor([0.9999], dtype=torch.float64), tensor([0.9886], dtype=torch.float64))
         """
         if self.n_nodes < 3:
             return self.length()
@@ -173,16 +195,31 @@ class Path:
         return (lengths * (1 + (before + after) / 48)).sum(-1)
 
     def energy(self) -> Float[Tensor, " paths"]:
-        """Compute ½∫|ẋ|²dt over [0, 1] with equal times between nodes: half the squared length, if evenly spaced."""
+        """Compute ½∫|ẋ|²dt over [0, 1] with equal times between nodes: half the squared length, if evenly spaced.
+
+        Example:
+            >>> Path.through([[0.0], [1.0], [4.0]]).energy(), Path.through([[0.0], [2.0], [4.0]]).energy()
+            (tensor([10.], dtype=torch.float64), tensor([8.], dtype=torch.float64))
+        """
         return 0.5 * (self.n_nodes - 1) * self._segment_lengths().square().sum(-1)
 
     def start_velocity(self) -> Float[Tensor, "paths dim"]:
-        """Compute the velocity at the start, of a curve that takes the time from 0 to 1: its length is the curve's."""
+        """Compute the velocity at the start, of a curve that takes the time from 0 to 1: its length is the curve's.
+
+        Example:
+            >>> Path.through([[0.0, 0.0], [3.0, 0.0], [3.0, 1.0]]).start_velocity()
+            tensor([[4., 0.]], dtype=torch.float64)
+        """
         first = self.nodes[:, 1] - self.nodes[:, 0]
         return torch.nn.functional.normalize(first, dim=-1) * self.length()[:, None]
 
     def distance_to(self, samples: Any) -> Float[Tensor, "paths nodes"]:
-        """Compute the Euclidean distance of every node from the nearest sample."""
+        """Compute the Euclidean distance of every node from the nearest sample.
+
+        Example:
+            >>> Path.through([[0.0, 0.0], [3.0, 4.0]]).distance_to([[0.0, 0.0]])
+            tensor([[0., 5.]], dtype=torch.float64)
+        """
         near = build_index(as_points(samples, dim=self.dim, name="samples").tensor).search(self.nodes.flatten(0, 1), 1)
         return near.squared_distances.sqrt().reshape(len(self), self.n_nodes).to(self.nodes)
 

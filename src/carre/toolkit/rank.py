@@ -20,6 +20,10 @@ class RankAdvice:
         rank: The recommended number of rows.
         dimension: The largest dimension seen, up to a few odd points.
         reason: Why, in a sentence.
+
+    Example:
+        >>> recommend_rank(np.array([4, 4, 4]), rank=4, hull=10)
+        RankAdvice(rank=8, dimension=4, reason='rank 4 cuts the dimension off at 4; try 8 and look again')
     """
 
     rank: int
@@ -57,7 +61,17 @@ def recommend_rank(dimensions: np.ndarray, rank: int, hull: int) -> RankAdvice:
 
 
 def rank_cuts_off(profile: ScaleProfile, hull: int) -> str | None:
-    """Say that the rank is too small at the chosen scale, if it is: its last eigenvalue should be near 0."""
+    """Say that the rank is too small at the chosen scale, if it is: its last eigenvalue should be near 0.
+
+    Example:
+        >>> from carre.fields import ExactField, ScoreField
+        >>> from carre.manifolds import Sphere
+        >>> from carre.toolkit import choose_bandwidth
+        >>> field, points = ScoreField(ExactField(Sphere(2)), rank=1), Sphere(2).sample(50)
+        >>> told = rank_cuts_off(choose_bandwidth(field, points, [0.1], calibrated=False), hull=3)
+        >>> told.split(":")[0]
+        'rank 1 is too small'
+    """
     rank = profile.eigenvalues.shape[1]
     least = float(profile.eigenvalues[profile.chosen][-1])
     if rank >= hull or least <= 0.5:

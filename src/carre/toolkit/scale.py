@@ -33,6 +33,17 @@ class ScaleProfile:
         calibration: `calibration_error` at each σ.
         chosen: Index of the chosen σ.
         reason: Why, in a sentence.
+
+    Example:
+        >>> from carre.fields import ExactField
+        >>> from carre.manifolds import Sphere
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> samples = Sphere(2).sample(200, generator=rng)
+        >>> profile = choose_bandwidth(ExactField(Sphere(2)), samples, [0.05, 0.1, 0.2], generator=rng)
+        >>> profile.trace.round(2)  # 2 − σ²
+        array([2.  , 1.99, 1.96])
+        >>> profile.is_admissible
+        array([ True,  True,  True])
     """
 
     bandwidth: np.ndarray
@@ -85,6 +96,15 @@ def choose_bandwidth(
             is trusted.
         generator: Source of the noise in the calibration error.
         calibrated: Whether the field has a denoiser to calibrate against.
+
+    Example:
+        >>> from carre.fields import ExactField
+        >>> from carre.manifolds import Sphere
+        >>> sphere, rng = Sphere(2).noisy(0.05), torch.Generator().manual_seed(0)
+        >>> samples = sphere.sample(200, generator=rng)
+        >>> profile = choose_bandwidth(ExactField(sphere), samples, [0.01, 0.05, 0.2], generator=rng)
+        >>> float(profile.bandwidth[profile.chosen])  # well above the noise
+        0.2
     """
     samples = as_points(samples, dim=field.dim, name="samples").tensor
     grid = checked_grid(grid)
@@ -157,6 +177,15 @@ class LocalScales:
         bandwidth: σ at each point.
         grid: The candidates.
         gap: The widest spectral gap of each point at each candidate, from its own and the two neighboring scales.
+
+    Example:
+        >>> from carre.fields import ExactField
+        >>> from carre.manifolds import Sphere
+        >>> field, points = ExactField(Sphere(1)), Sphere(1).sample(50)
+        >>> profile = choose_bandwidth(field, points, [0.1, 0.4], calibrated=False)
+        >>> scales = choose_local_bandwidths(field, points, profile)
+        >>> np.unique(scales.bandwidth)  # all points of a circle are alike
+        array([0.1])
     """
 
     bandwidth: np.ndarray
@@ -181,10 +210,11 @@ def choose_local_bandwidths(
     Example:
         >>> from carre.fields import ExactField
         >>> from carre.manifolds import Sphere, Union
-        >>> small, large = Sphere(1, 0.2).embed(4, shift=2.0), Sphere(1, 2.0).embed(4)
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> small, large = Sphere(1, 0.2).embed(4, generator=rng, shift=2.0), Sphere(1, 2.0).embed(4, generator=rng)
         >>> union = Union([small, large])
         >>> grid = np.geomspace(0.02, 0.64, 11)
-        >>> profile = choose_bandwidth(ExactField(union), union.sample(64), grid)
+        >>> profile = choose_bandwidth(ExactField(union), union.sample(64, generator=rng), grid, generator=rng)
         >>> points = torch.cat([small.sample(1), large.sample(1)])
         >>> chosen = choose_local_bandwidths(ExactField(union), points, profile).bandwidth
         >>> bool(chosen[0] < 0.1)

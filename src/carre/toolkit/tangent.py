@@ -34,6 +34,13 @@ class TangentFrame:
         normals: The other eigenvectors in the row space of the factor, as columns; zero where they are tangent.
         normal_values: Their eigenvalues.
         floor: The eigenvalue of every direction outside the row space (the metric's ridge).
+
+    Example:
+        >>> frame = tangent_frame(LowRankMetric(torch.tensor([[[1.0, 0.0, 0.0], [0.0, 0.9, 0.0], [0.0, 0.0, 0.1]]])))
+        >>> frame.values, frame.normal_values[:, 2]
+        (tensor([[1.0000, 0.8100]]), tensor([0.0100]))
+        >>> frame.project(torch.tensor([[3.0, 4.0, 5.0]]))
+        tensor([[3., 4., 0.]])
     """
 
     basis: Float[Tensor, "n dim d"]
@@ -56,6 +63,15 @@ def tangent_frame(metric: LowRankMetric, dim: int | None = None) -> TangentFrame
         metric: The metric, one matrix per point.
         dim: The number of tangent directions; None takes, at each point, the eigenvalues above ⅓: at edges of the data
             they fall to 0.36.
+
+    Example:
+        >>> from carre.fields import ExactField
+        >>> from carre.manifolds import Box
+        >>> inside_and_corner = torch.tensor([[0.5, 0.5], [0.0, 0.0]])
+        >>> metric = ExactField(Box([0.0, 0.0], [1.0, 1.0])).metric(inside_and_corner, 0.1)
+        >>> tangent_frame(metric).present  # two directions, also in a corner
+        tensor([[True, True],
+                [True, True]])
     """
     spectrum = metric.spectrum()
     leading = spectrum.values.shape[-1]

@@ -63,6 +63,13 @@ class Validity:
         nearest: The distance to the nearest sample; None without samples.
         expected_nearest: The most that is usual among samples, with noise; None without samples.
         reasons: A sentence on each point that is not valid, empty where it is.
+
+    Example:
+        >>> from carre.fields import ExactField
+        >>> from carre.manifolds import Sphere
+        >>> found = check(ExactField(Sphere(2)), [[0.0, 0.0, 1.0], [0.0, 0.0, 1.5]], 0.05)
+        >>> found.near_data, found.clear_spectrum
+        (array([ True, False]), array([ True,  True]))
     """
 
     bandwidth: Any
