@@ -30,7 +30,8 @@ def frame(*, reduced=True, center=100.0):
     generator = torch.Generator().manual_seed(1)
     basis, _ = torch.linalg.qr(torch.randn(DIM, HULL, generator=generator, dtype=torch.float64))
     middle = center + torch.randn(DIM, generator=generator, dtype=torch.float64)
-    return AffineFrame(middle, 1 / 3, basis if reduced else None)
+    # By rows, as in a fit: how products are rounded depends on it.
+    return AffineFrame(middle, 1 / 3, basis.contiguous() if reduced else None)
 
 
 def history(*, with_mean=True):

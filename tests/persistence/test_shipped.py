@@ -51,7 +51,7 @@ def test_an_unknown_name_lists_the_known_ones_and_asks_for_a_path_that_exists(sh
         find("sphere")
 
 
-@pytest.mark.parametrize("name", ["models/sphere", "./sphere", "sphere/", Path("sphere")])
+@pytest.mark.parametrize("name", ["my/models/sphere", "./sphere", "sphere/", Path("sphere")])
 def test_a_path_that_does_not_exist_is_named_with_the_shipped_models(shelf, name):
     with pytest.raises(LoadError, match=rf"\(circle, torus\); got '{name}'$"):
         find(name)
@@ -61,3 +61,10 @@ def test_a_path_that_does_not_exist_is_named_with_the_shipped_models(shelf, name
 def test_a_path_like_the_name_of_a_shipped_geometry_is_told_the_name(shelf, name):
     with pytest.raises(LoadError, match=rf"got '{name}'. Write 'circle' for the shipped one$"):
         find(name)
+
+
+def test_what_could_be_a_name_on_a_hub_is_told_how_to_get_it(shelf):
+    with pytest.raises(
+        LoadError, match=r"got 'models/sphere'\. If that .*snapshot_download\('models/sphere'\) returns$"
+    ):
+        find("models/sphere")

@@ -27,7 +27,7 @@ def test_an_empty_folder_and_folders_that_are_not_there_yet_are_filled(tmp_path)
 
 @pytest.mark.parametrize("step", ["model.safetensors", "config.json", "README.md", "rename"])
 def test_an_error_while_writing_leaves_the_former_geometry_and_no_litter(saved, monkeypatch, step):
-    def broken_write(path, content, write=folder._write):
+    def broken_write(path, content, write=folder.write_and_sync):
         write(path, content[:10])
         if path.name == step:
             raise OSError("the disk is full")
@@ -40,7 +40,7 @@ def test_an_error_while_writing_leaves_the_former_geometry_and_no_litter(saved, 
     if step == "rename":
         monkeypatch.setattr(Path, "rename", broken_rename)
     else:
-        monkeypatch.setattr(folder, "_write", broken_write)
+        monkeypatch.setattr(folder, "write_and_sync", broken_write)
     with pytest.raises(OSError, match="the disk is full"):
         save(tiny_state(bandwidth=0.2), saved)
     assert load(saved).bandwidth == 0.3
@@ -51,7 +51,7 @@ def test_an_interruption_before_the_first_save_leaves_nothing(tmp_path, monkeypa
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(folder, "_write", interrupted)
+    monkeypatch.setattr(folder, "write_and_sync", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save(tiny_state(), tmp_path / "x")
     assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,12 +15,13 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from carre.estimator.images import ImageMethods
+from carre.estimator.reporting import ReportMethods
 from carre.estimator.saving import SavingMethods
 from carre.estimator.tools import ToolMethods
 from carre.fitting import FitSettings, choose_device, fit_field
 from carre.networks import UNetSettings
 from carre.toolkit import predictive_score, rank_cuts_off
-from carre.training import LinearPhaseWarning, Progress, linear_phase
+from carre.training import Checkpoint, LinearPhaseWarning, Progress, linear_phase
 
 # Parts of the same size whatever is free: the noise of a score is drawn part by part, and should not change.
 _SCORED_SCALES, _SCORED_BYTES = 6, 2**27
@@ -27,7 +29,7 @@ _FEW_SAMPLES = 20
 _MOST_LANDMARKS = 5000
 
 
-class MetricMatching(ToolMethods, ImageMethods, SavingMethods, BaseEstimator):  # type: ignore[misc]
+class MetricMatching(ToolMethods, ImageMethods, ReportMethods, SavingMethods, BaseEstimator):  # type: ignore[misc]
     """Learn the Riemannian geometry of a dataset from samples.
 
     Trains a network that outputs, at any point and any scale σ, the low-rank metric
@@ -66,6 +68,9 @@ class MetricMatching(ToolMethods, ImageMethods, SavingMethods, BaseEstimator):  
             and U-Nets.
         cuda_graph: Whether to replay training steps as a CUDA graph; switch it off for a network or denoiser
             that cannot be captured.
+        checkpoint: A file to keep training in, so that an interrupted fit can go on. It is written at every look at the
+            held-out samples, at least about every minute, and when Ctrl-C is pressed; `fit` with the same samples, seed
+            and settings goes on from it, and removes it when it is done.
         device: Where to compute; None takes a GPU if there is one.
         random_state: Seed or generator of NumPy. A seed makes a fit on a CPU reproducible.
         verbose: Whether to draw a progress bar (on a terminal only).
@@ -117,6 +122,7 @@ class MetricMatching(ToolMethods, ImageMethods, SavingMethods, BaseEstimator):  
         patience: int | None = None,
         mixed_precision: bool | None = None,
         cuda_graph: bool = True,
+        checkpoint: str | os.PathLike[str] | None = None,
         device: str | torch.device | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = True,
@@ -140,6 +146,7 @@ class MetricMatching(ToolMethods, ImageMethods, SavingMethods, BaseEstimator):  
         self.patience = patience
         self.mixed_precision = mixed_precision
         self.cuda_graph = cuda_graph
+        self.checkpoint = checkpoint
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -151,6 +158,18 @@ class MetricMatching(ToolMethods, ImageMethods, SavingMethods, BaseEstimator):  
             X: Samples, shape (n, D), or images, shape (n, C, H, W): an array, a tensor, or anything like one; or a
                 dataset of images. Whole numbers are taken as they are: of uint8 images, σ is in steps of 0 to 255.
             y: Ignored.
+
+        Raises:
+            TrainingDivergedError: A loss or gradient was not finite; the last good field is in it.
+            CheckpointError: The checkpoint is of other samples or settings, or damaged.
+
+        Example:
+            >>> import numpy as np
+            >>> from carre import MetricMatching
+            >>> square = np.random.default_rng(0).uniform(size=(200, 2))
+            >>> geometry = MetricMatching(max_steps=20, width=16, bandwidth=0.1, random_state=0).fit(square)
+            >>> geometry.n_features_in_, geometry.history_.steps
+            (2, 20)
         """
         before = dict(self.__dict__)
         try:
@@ -166,7 +185,12 @@ class MetricMatching(ToolMethods, ImageMethods, SavingMethods, BaseEstimator):  
             raise ValueError(f"X must have at least 2 samples; got {len(points.tensor)} sample (n_samples = 1)")
         settings = FitSettings(**{name: getattr(self, name) for name in FitSettings.__dataclass_fields__})
         self.device_ = choose_device(self.device, points.tensor)
+        checkpoint = None if self.checkpoint is None else Checkpoint(self.checkpoint)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        if checkpoint is not None and self.random_state is None:
+            # Any seed will do: also that of the fit that was interrupted.
+            stored = checkpoint.seed()
+            seed = seed if stored is None else stored
         with tqdm(total=100, desc="fit", unit="%", disable=None if self.verbose else True) as bar:
             fit = fit_field(
                 points.tensor.detach(),
@@ -175,6 +199,7 @@ class MetricMatching(ToolMethods, ImageMethods, SavingMethods, BaseEstimator):  
                 device=self.device_,
                 sample_shape=points.sample_shape,
                 callback=lambda progress: _draw(bar, progress),
+                checkpoint=checkpoint,
             )
         self.field_, self.history_, self.scale_profile_ = fit.field, fit.history, fit.profile
         self.bandwidth_, self.bandwidth_range_ = fit.bandwidth, fit.bandwidth_range
@@ -205,6 +230,14 @@ class MetricMatching(ToolMethods, ImageMethods, SavingMethods, BaseEstimator):  
         The mean of `carre.toolkit.predictive_score` over trained scales from ``supported_from_`` up, in nats
         per sample; the noise in it is the same at every call. Compare fits with the same
         ``bandwidth_range`` only.
+
+        Example:
+            >>> import numpy as np
+            >>> from carre import MetricMatching
+            >>> square = np.random.default_rng(0).uniform(size=(120, 2))
+            >>> geometry = MetricMatching(max_steps=20, width=16, bandwidth=0.1, random_state=0).fit(square[:100])
+            >>> geometry.score(square[100:]) > geometry.score(square[100:] + 5.0)  # those are off the data
+            True
         """
         points = self._validated(X)
         if not self.is_centered_:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,13 +18,15 @@ from carre.fitting.settings import FitSettings
 from carre.geometry import AffineFrame
 from carre.matching import LogUniform
 from carre.toolkit import ScaleProfile, choose_bandwidth
-from carre.training import History, Objective, Progress, TrainingConfig, TrainingDivergedError, train
+from carre.training import Checkpoint, History, Objective, Progress, TrainingConfig, TrainingDivergedError, train
 from carre.training.defaults import DataScale, ImageScale
+from carre.training.fingerprint import digest
 
 # The scale is chosen at this many samples; at fewer, where that many metrics are more than so many numbers. Whatever is
 # free: a fit with a seed should not depend on the machine.
 _N_SELECTION, _FEWEST_SELECTION, _NUMBERS_IN_SELECTION = 512, 64, 2**24
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 8, 20_000
+_FACTS = ("method", "width", "n_blocks", "block", "reduce", "validation_fraction")
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +41,13 @@ class Fit:
         rank: Rows of the factor.
         profile: What the default scale was chosen from; None when it was given.
         history: The training record.
+
+    Example:
+        >>> samples = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+        >>> settings = FitSettings(max_steps=3, width=16, n_blocks=1, batch_size=16, bandwidth=0.5)
+        >>> fit = fit_field(samples, settings, seed=0, device=torch.device("cpu"))
+        >>> fit.bandwidth, fit.profile is None  # the scale was given
+        (0.5, True)
     """
 
     field: NeuralField
@@ -57,6 +67,7 @@ def fit_field(
     device: torch.device,
     sample_shape: tuple[int, int, int] | None = None,
     callback: Callable[[Progress], None] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Fit:
     """Fit a neural field to samples: frame, defaults, training, choice of scale.
 
@@ -67,6 +78,18 @@ def fit_field(
         device: Where to train.
         sample_shape: Channels, height and width, if the samples are flattened images.
         callback: Told of the progress of training.
+        checkpoint: A file to keep training in, and to go on from if it is there; removed when the fit is done.
+
+    Raises:
+        CheckpointError: The file is not one of this fit.
+        TrainingDivergedError: A loss or gradient was not finite; the last good field is in it.
+
+    Example:
+        >>> samples = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+        >>> settings = FitSettings(max_steps=5, width=16, n_blocks=1, batch_size=16, bandwidth=0.5, rank=3)
+        >>> fit = fit_field(samples, settings, seed=0, device=torch.device("cpu"))
+        >>> fit.field.metric(samples, fit.bandwidth).factor.shape, fit.history.stop_reason
+        (torch.Size([60, 3, 3]), 'budget spent')
     """
     unet = settings.unet(sample_shape)
     shuffle = torch.Generator(samples.device).manual_seed(seed)
@@ -99,6 +122,7 @@ def fit_field(
                 ),
                 _config(settings, scale, seed, device),
                 callback=callback,
+                checkpoint=_with_facts(checkpoint, samples, settings, sample_shape, rank),
             )
     except TrainingDivergedError as error:
         error.field = NeuralField(model.cpu(), frame.to("cpu"), ridge=settings.ridge)
@@ -112,6 +136,9 @@ def fit_field(
         calibrated = settings.method != "uncentered"
         profile = _profile(field, chosen_at, low, high, supported_from, seed, calibrated=calibrated)
         bandwidth = float(profile.bandwidth[profile.chosen])
+    # Not before: the choice of a scale may be interrupted, too.
+    if checkpoint is not None:
+        checkpoint.remove()
     return Fit(field, bandwidth, (low, high), supported_from, rank, profile, history)
 
 
@@ -147,6 +174,21 @@ def _config(settings: FitSettings, scale: DataScale, seed: int, device: torch.de
         cuda_graph=settings.cuda_graph,
         seed=seed,
     )
+
+
+def _with_facts(
+    checkpoint: Checkpoint | None,
+    samples: Float[Tensor, "n dim"],
+    settings: FitSettings,
+    sample_shape: tuple[int, int, int] | None,
+    rank: int,
+) -> Checkpoint | None:
+    """Add what the user has said, so that an error can name it: training sees only what became of it."""
+    if checkpoint is None:
+        return None
+    facts: dict[str, Any] = {name: getattr(settings, name) for name in _FACTS}
+    facts |= {"samples": digest(samples), "sample_shape": sample_shape, "rank": rank}
+    return Checkpoint(checkpoint.path, {**checkpoint.facts, **facts}, every=checkpoint.every)
 
 
 def _selection(samples: Float[Tensor, "n dim"], rank: int, device: torch.device) -> Float[Tensor, "m dim"]:

@@ -27,7 +27,16 @@ METHODS = ("joint", "two-stage", "uncentered")
 
 @dataclass(frozen=True, eq=False)
 class FitSettings:
-    """What a fit is told; the meaning of each is documented in `MetricMatching`. None: from the data."""
+    """What a fit is told; the meaning of each is documented in `MetricMatching`. None: from the data.
+
+    Example:
+        >>> FitSettings(max_steps=500, bandwidth_range=[0.1, 1.0]).bandwidth_range
+        (0.1, 1.0)
+        >>> FitSettings(ridge=-1.0)
+        Traceback (most recent call last):
+            ...
+        ValueError: ridge must be at least 0; got -1.0
+    """
 
     rank: int | None = None
     bandwidth: float | None = None
@@ -117,7 +126,12 @@ class FitSettings:
 
 
 def choose_device(asked: str | torch.device | None, samples: Tensor) -> torch.device:
-    """Take the device that was asked for, else the samples' GPU, else any GPU, else the CPU."""
+    """Take the device that was asked for, else the samples' GPU, else any GPU, else the CPU.
+
+    Example:
+        >>> choose_device("cpu", torch.zeros(3, 2))
+        device(type='cpu')
+    """
     if asked is None:
         cuda = samples.device if samples.is_cuda else torch.device("cuda")
         return cuda if torch.cuda.is_available() else torch.device("cpu")

@@ -18,6 +18,13 @@ class LogBandwidthEmbedding(nn.Module):
     The paper embeds σ itself, which is blind at small scales: all of σ < 0.1 looks alike. The
     frequencies are the quantiles of a half-normal law, with periods from about a factor of 3 in σ
     upwards, so that G varies smoothly over scales.
+
+    Args:
+        width: Numbers per σ.
+
+    Example:
+        >>> LogBandwidthEmbedding(16)(torch.tensor([0.01, 0.1, 1.0])).shape
+        torch.Size([3, 16])
     """
 
     frequencies: Tensor

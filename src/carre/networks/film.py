@@ -18,6 +18,11 @@ class GatedBlock(nn.Module):
 
     The product of two linear maps is what a radius or a curvature needs: gated blocks leave the
     linear phase of training [THEORY §3.9] in a third of the steps of plain ones.
+
+    Example:
+        >>> hidden = torch.randn(5, 8)
+        >>> bool((GatedBlock(8)(hidden, torch.randn(5, 16)) == hidden).all())  # it starts with no update
+        True
     """
 
     def __init__(self, width: int) -> None:
@@ -35,7 +40,13 @@ class GatedBlock(nn.Module):
 
 
 class PlainBlock(nn.Module):
-    """The paper's residual block LN → FiLM → Linear → SiLU → LN → Linear(0)."""
+    """The paper's residual block LN → FiLM → Linear → SiLU → LN → Linear(0).
+
+    Example:
+        >>> hidden = torch.randn(5, 8)
+        >>> bool((PlainBlock(8)(hidden, torch.randn(5, 16)) == hidden).all())  # it starts with no update
+        True
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -66,6 +77,11 @@ class FilmMLP(nn.Module):
         n_blocks: Number of residual blocks.
         block: `GatedBlock` (default) or `PlainBlock` (the paper's).
         head_deviation: Standard deviation of the head's initial weights; 0 makes the first output zero.
+
+    Example:
+        >>> network = FilmMLP(3, 7, width=16, n_blocks=2)
+        >>> network(torch.randn(5, 3), torch.full((5,), 0.1)).shape
+        torch.Size([5, 7])
     """
 
     def __init__(
@@ -97,7 +113,7 @@ class FilmMLP(nn.Module):
         """Compute the features of noisy points."""
         # One σ for all points (an expanded scalar) is embedded once.
         distinct = bandwidth[:1] if is_one_value(bandwidth) else bandwidth
-        modulation = self.film(self.embedding(distinct)).expand(len(points), -1)
+        modulation = self.film(self.embedding(distinct)).expand(points.shape[0], -1)
         *modulations, last = modulation.chunk(len(self.blocks) + 1, -1)
         hidden = functional.silu(self.inlet(points))
         for block, modulation in zip(self.blocks, modulations, strict=True):

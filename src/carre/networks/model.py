@@ -35,6 +35,11 @@ class MeanNetwork(nn.Module):
     Args:
         trunk: The network.
         skip: Of a map φ whose E[φ(X) | Y=y] is learned instead, φ(y) to take the place of y; of unit variance, too.
+
+    Example:
+        >>> mean = MeanNetwork(FilmMLP(3, 3, width=8, n_blocks=1))  # a head that starts at zero
+        >>> mean(torch.ones(1, 3), torch.ones(1))
+        tensor([[0.5000, 0.5000, 0.5000]], grad_fn=<AddcmulBackward0>)
     """
 
     def __init__(self, trunk: nn.Module, skip: Callable[[Tensor], Tensor] | None = None) -> None:
@@ -62,6 +67,13 @@ class FactorNetwork(nn.Module):
         rank: The number of rows.
         spread: s.
         energy: What to divide the squares by, D by default: then rows start with norm 1.
+
+    Example:
+        >>> factor = FactorNetwork(FilmMLP(3, 2 * 3, width=8, n_blocks=1), rank=2, spread=1.0)
+        >>> factor(torch.randn(5, 3), torch.full((5,), 0.1)).shape
+        torch.Size([5, 2, 3])
+        >>> factor.envelope(torch.tensor([1.0]))
+        tensor([0.5000])
     """
 
     def __init__(self, trunk: nn.Module, *, rank: int, spread: float, energy: int | None = None) -> None:
@@ -77,7 +89,7 @@ class FactorNetwork(nn.Module):
         self, points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]
     ) -> Float[Tensor, "batch rank out"]:
         """Compute the rows of F."""
-        rows: Tensor = self.trunk(_scaled_input(points, bandwidth), bandwidth).reshape(len(points), self.rank, -1)
+        rows: Tensor = self.trunk(_scaled_input(points, bandwidth), bandwidth).reshape(points.shape[0], self.rank, -1)
         scale = (self.envelope(bandwidth) / (self.energy or points.shape[1])).sqrt()
         return scale[:, None, None] * rows
 
@@ -87,6 +99,16 @@ class FrozenDenoiser(nn.Module):
 
     A module is copied, frozen, and evaluated in the dtype of the points; any other callable is given
     float32, the dtype of training.
+
+    Args:
+        denoiser: The denoiser.
+        frame: The frame.
+
+    Example:
+        >>> frame = AffineFrame(torch.tensor([10.0, 0.0]), 2.0)
+        >>> nearest = FrozenDenoiser(lambda points, bandwidth: torch.ones_like(points), frame)
+        >>> nearest(torch.zeros(1, 2), torch.ones(1))  # (1, 1) of the data, seen from the frame
+        tensor([[-4.5000,  0.5000]])
     """
 
     center: Tensor
@@ -118,7 +140,7 @@ class FrozenDenoiser(nn.Module):
         off = torch.autocast(points.device.type, enabled=False)
         with off, torch.set_grad_enabled(torch.is_grad_enabled() and points.requires_grad):
             mean = self.denoiser(frame.decode(points).to(dtype), (bandwidth * self.scale).to(dtype))
-            if mean.shape != (len(points), len(self.center)):
+            if mean.shape != (points.shape[0], self.center.shape[0]):
                 raise ValueError(
                     f"denoiser must return one point per input, of shape {(len(points), len(self.center))}; "
                     f"got {tuple(mean.shape)}"
@@ -136,6 +158,12 @@ class MetricModel(nn.Module):
         mean: The mean network.
         factor: The factor network.
         architecture: What `rebuild_model` needs to build the same again, as plain values; None where it cannot.
+
+    Example:
+        >>> factor = FactorNetwork(FilmMLP(3, 2 * 3, width=8, n_blocks=1), rank=2, spread=1.0)
+        >>> mean, rows = MetricModel(None, factor)(torch.randn(5, 3), torch.full((5,), 0.1))
+        >>> mean is None, rows.shape
+        (True, torch.Size([5, 2, 3]))
     """
 
     def __init__(
@@ -189,6 +217,12 @@ def build_model(
         block: The residual block, ``"gated"`` or ``"plain"``.
         mean: A ready mean network (a `FrozenDenoiser`) instead of a new one.
         with_mean: Whether to have a mean network at all.
+
+    Example:
+        >>> model = build_model(3, 2, width=8, n_blocks=1, spread=1.0)
+        >>> mean, factor = model(torch.randn(5, 3), torch.full((5,), 0.1))
+        >>> mean.shape, factor.shape
+        (torch.Size([5, 3]), torch.Size([5, 2, 3]))
     """
     architecture: dict[str, Any] | None = None
     if mean is None:

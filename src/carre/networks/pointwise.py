@@ -17,7 +17,8 @@ def is_one_value(vector: Float[Tensor, " n"]) -> bool:
     """Say whether a vector is one number, expanded, and nobody asks for its derivative entry by entry."""
     plain = not (vector.requires_grad or torch._C._functorch.is_functorch_wrapped_tensor(vector))
     has_tangent = forward_ad.unpack_dual(vector).tangent is not None  # type: ignore[no-untyped-call]
-    return len(vector) > 1 and vector.stride(0) == 0 and plain and not has_tangent
+    # The stride first: an exported program must not depend on how many points there are.
+    return vector.stride(0) == 0 and vector.shape[0] > 1 and plain and not has_tangent
 
 
 def modulated_norm(

@@ -122,6 +122,11 @@ class UNet(nn.Module):
         n_outputs: Images of that shape to put out per point: the rank of a factor, 1 for a mean.
         settings: The sizes.
         head_deviation: 1 lets the outputs start with about unit variance; 0 makes the first output zero.
+
+    Example:
+        >>> network = UNet((1, 6, 6), 4, UNetSettings(channels=8, multipliers=(1, 2), n_blocks=1))
+        >>> network(torch.randn(2, 36), torch.full((2,), 0.5)).shape  # four images of 36 pixels each
+        torch.Size([2, 144])
     """
 
     def __init__(
@@ -198,7 +203,7 @@ class UNet(nn.Module):
         """Compute the output images of noisy points, flattened."""
         # One σ for all points (an expanded scalar) is embedded once.
         distinct = bandwidth[:1] if is_one_value(bandwidth) else bandwidth
-        modulation = self.film(self.embedding(distinct)).expand(len(points), -1)
+        modulation = self.film(self.embedding(distinct)).expand(points.shape[0], -1)
         modulations = iter(modulation.split(self.modulation_widths, -1))
         hidden = self.inlet(self._pack(points))
         kept = [hidden]

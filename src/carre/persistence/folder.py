@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +19,7 @@ from carre.persistence.errors import LoadError
 from carre.persistence.paths import AnyPath, as_path, refuse_file
 from carre.persistence.state import GeometryState
 from carre.persistence.tensors import pack
+from carre.persistence.writing import write_and_sync
 
 CONFIG, TENSORS, CARD = "config.json", "model.safetensors", "README.md"
 
@@ -70,9 +70,9 @@ def save(
     page = model_card(state, config, tensors, name=target.name, more=card)
     text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     with _replacing(target) as draft:
-        _write(draft / TENSORS, content)
-        _write(draft / CONFIG, text.encode())
-        _write(draft / CARD, page.encode())
+        write_and_sync(draft / TENSORS, content)
+        write_and_sync(draft / CONFIG, text.encode())
+        write_and_sync(draft / CARD, page.encode())
 
 
 def load(
@@ -95,6 +95,11 @@ def load(
     Raises:
         LoadError: The folder or a file of it is missing, cut, changed, of another program or from a later version; or
             the weights do not fit the network.
+
+    Example:
+        >>> from carre.persistence import find
+        >>> load(find("mnist")).sample_shape
+        (1, 28, 28)
     """
     place = as_path(folder, "folder")
     refuse_file(place, "folder")
@@ -103,14 +108,6 @@ def load(
     config = _read_config(place)
     check(config, kind=kind)
     return understand(config, _read_tensors(place, config["weights"], verify), network=network, denoiser=denoiser)
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        # On the disk before anything is renamed: else a crash could leave the new folder without its content.
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _read(place: Path, name: str) -> bytes:

@@ -6,6 +6,7 @@ from importlib import resources
 from pathlib import Path
 
 from carre.persistence.errors import LoadError
+from carre.persistence.hub import is_hub_name
 from carre.persistence.paths import AnyPath, as_path, refuse_file
 
 
@@ -42,6 +43,11 @@ def find(name_or_folder: AnyPath) -> Path:
         return folder
     shipped = ", ".join(known) if known else "there are none"
     hint = f". Write {folder.name!r} for the shipped one" if folder.name in known else ""
+    if is_hub_name(name_or_folder):
+        hint += (
+            ". If that is a name on the Hugging Face hub, download it first, and give the folder that "
+            f"huggingface_hub.snapshot_download({name_or_folder!r}) returns"
+        )
     raise LoadError(
         f"name_or_folder must be the path of an existing folder, or the name of a shipped model ({shipped}); "
         f"got {str(name_or_folder)!r}{hint}"

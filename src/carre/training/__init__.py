@@ -1,11 +1,14 @@
 """The only place that steps an optimizer."""
 
+from carre.training.checkpoint import Checkpoint, CheckpointError
 from carre.training.config import TrainingConfig
 from carre.training.loop import Progress, train
 from carre.training.monitor import Evaluation, History, LinearPhaseWarning, TrainingDivergedError, linear_phase
 from carre.training.objective import Objective
 
 __all__ = [
+    "Checkpoint",
+    "CheckpointError",
     "Evaluation",
     "History",
     "LinearPhaseWarning",

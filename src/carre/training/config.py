@@ -30,6 +30,14 @@ class TrainingConfig:
         mixed_precision: bfloat16 matrix products on a GPU. Noise, losses and weights stay in float32.
         cuda_graph: Replay the step as one CUDA graph. Ignored on a CPU.
         seed: Of everything random in training.
+
+    Example:
+        >>> TrainingConfig(max_steps=500, patience=3).learning_rate
+        0.002
+        >>> TrainingConfig(batch_size=0)
+        Traceback (most recent call last):
+            ...
+        ValueError: batch_size must be at least 1; got 0
     """
 
     max_steps: int = 4000

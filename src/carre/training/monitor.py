@@ -31,6 +31,12 @@ class TrainingDivergedError(RuntimeError):
         step: The step at which it happened.
         model: The model, with its last good weights.
         field: The `NeuralField` of that model, when it was raised by a fit.
+
+    Example:
+        >>> raise TrainingDivergedError(7, 0.1, nn.Linear(1, 1))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        carre.training.monitor.TrainingDivergedError: the loss or a gradient was not finite at step 7; ...
     """
 
     def __init__(self, step: int, learning_rate: float, model: nn.Module) -> None:
@@ -44,7 +50,13 @@ class TrainingDivergedError(RuntimeError):
 
 
 class LinearPhaseWarning(UserWarning):
-    """Training ended before the denoiser learned the curvature of the data [THEORY §3.9]."""
+    """Training ended before the denoiser learned the curvature of the data [THEORY §3.9].
+
+    Example:
+        >>> import warnings
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("error", LinearPhaseWarning)  # a fit that is not done is an error in here
+    """
 
 
 @dataclass(frozen=True)
@@ -62,6 +74,12 @@ class Evaluation:
         gain: By how many dimensions the denoiser beats the best linear one, at each of the
             monitored bandwidths; empty without a mean of the points. Zero on curved data means that training has
             not left its linear phase [THEORY §3.9].
+
+    Example:
+        >>> Evaluation(100, 1.5, 0.9, 0.4, -0.7, gain=(0.8, 0.3)).loss
+        -0.7
+        >>> Evaluation(100, 1.5, 0.9, 0.4, math.nan, gain=()).loss
+        0.4
     """
 
     step: int
@@ -91,6 +109,12 @@ class History:
         seconds: Wall-clock time of training.
         steps: Optimizer steps taken.
         kept: Index of the evaluation whose weights were kept: the best one.
+
+    Example:
+        >>> first = Evaluation(50, 1.0, 0.9, 0.4, -0.2, gain=(0.1,))
+        >>> second = Evaluation(100, 2.0, 0.8, 0.4, -0.7, gain=(0.9,))
+        >>> History(bandwidths=(0.3,), evaluations=[first, second], kept=1).gain
+        array([0.9])
     """
 
     bandwidths: tuple[float, ...] = ()
@@ -114,6 +138,12 @@ def linear_phase(history: History) -> str | None:
     more dimensions too many. Flat data have no gain to be had; so the gain is held against that of
     the kernel denoiser, which needs no training: where the kernel sees curvature and the network
     less than half of it, or half a dimension less, the network is not done.
+
+    Example:
+        >>> looks = [Evaluation(50, 1.0, 0.9, 0.4, -0.2, gain=(0.1,))]
+        >>> history = History(bandwidths=(0.3,), kernel_gain=(0.9,), evaluations=looks, kept=0)
+        >>> linear_phase(history)  # doctest: +ELLIPSIS
+        'training stopped in its linear phase: at σ = 0.3 the denoiser gains 0.10 dimensions over a linear one where ...
     """
     for sigma, kernel, learned in zip(history.bandwidths, history.kernel_gain, history.gain, strict=False):
         if kernel > _VISIBLE_GAIN and learned < max(0.5 * kernel, kernel - _MISSED_GAIN):

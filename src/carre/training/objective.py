@@ -26,6 +26,14 @@ class Objective:
         centered: Whether displacements are measured from the mean; otherwise a mean is ignored.
         function: A map of points to R^k whose carré du champ is learned in place of the metric: the model's mean is
             then that of its values, and the rows of the factor have length k. None for the points themselves.
+
+    Example:
+        >>> from carre.matching import perturb
+        >>> from carre.networks import build_model
+        >>> model = build_model(3, 2, width=8, n_blocks=1, spread=1.0)
+        >>> mean_loss, metric_loss = Objective()(model, perturb(torch.randn(5, 3), torch.full((5,), 0.3)))
+        >>> mean_loss.shape, metric_loss.shape
+        (torch.Size([5]), torch.Size([5]))
     """
 
     ridge: float = 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -47,6 +47,7 @@ class Stepper:
         self.pull = torch.zeros((), device=device)
         self.n_steps = 0
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.drawn: Perturbation | None = None
         if device.type == "cuda" and config.cuda_graph:
             with torch.cuda.device(device):
                 self.graph = self._capture()
@@ -71,6 +72,23 @@ class Stepper:
     def first_bad_step(self) -> int | None:
         """Return the first step that was not finite, if any. Waits for the device."""
         return None if bool(self.all_well) else int(self.n_well)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return all that the next steps depend on, by name; not copied."""
+        own = {"stepper.all_well": self.all_well, "stepper.n_well": self.n_well}
+        own |= {"stepper.n_steps": torch.tensor(self.n_steps), "random.training": self.generator.get_state()}
+        return {**self.weights.state(), **own}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go back to a state, in place: a captured step keeps its addresses."""
+        self.weights.restore(state)
+        self.all_well.copy_(state["stepper.all_well"])
+        self.n_well.copy_(state["stepper.n_well"])
+        self.n_steps = int(state["stepper.n_steps"])
+        self.generator.set_state(state["random.training"])
+        if self.drawn is not None:
+            # A captured step begins with the batch that the one before has drawn.
+            torch._foreach_copy_(self.drawn.tensors(), self.batch().tensors())
 
     def batch(self) -> Perturbation:
         """Draw samples and bandwidths, and perturb."""
@@ -130,6 +148,7 @@ class Stepper:
             main.wait_stream(beside)
             torch._foreach_copy_(current.tensors(), following.tensors())
         self.n_well.zero_()
+        self.drawn = current
         return graph
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator, Mapping
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -11,6 +12,9 @@ from torch import Tensor, nn
 
 from carre.kernels import are_available
 from carre.training.config import TrainingConfig
+
+# What checkpoints call the memory of AdamW, and what torch does.
+_MEMORY = {"first": "exp_avg", "second": "exp_avg_sq", "count": "step"}
 
 
 @runtime_checkable
@@ -30,6 +34,14 @@ class Weights(Protocol):
 
     def update(self, loss: Float[Tensor, ""], rate: Float[Tensor, ""], pull: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """Take one step down the gradient of the loss; return a number that is finite if all went well."""
+        ...
+
+    def state(self) -> dict[str, Tensor]:
+        """Return weights, averages, buffers and the optimizer's memory by name, the same for every kind; not copied."""
+        ...
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go back to a state, in place: a captured step keeps its addresses."""
         ...
 
 
@@ -87,6 +99,34 @@ class ListedWeights:
         torch._foreach_mul_(difference, pull * (1 - bad))
         torch._foreach_add_(self.averages, difference)
         return total
+
+    def state(self) -> dict[str, Tensor]:
+        """Return weights, averages, buffers and the optimizer's memory by name."""
+        found = _values_of(self.module, self.averaged, self.module)
+        for name, memory in self._memories():
+            found |= {f"{kind}.{name}": memory[key] for kind, key in _MEMORY.items() if key in memory}
+        return found
+
+    @torch.no_grad()
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go back to a state, in place."""
+        _fill(self.module, self.averaged, self.module, state)
+        parameters = dict(self.module.named_parameters())
+        for name, memory in self._memories():
+            for kind, key in _MEMORY.items():
+                # Where nothing was stored the parameter has taken no part yet.
+                if f"{kind}.{name}" in state:
+                    value, like = state[f"{kind}.{name}"], parameters[name]
+                    if key not in memory:
+                        # As torch makes them: moments lie in memory like their parameter, the count is one number.
+                        memory[key] = torch.empty_like(value if kind == "count" else like, device=like.device)
+                    memory[key].copy_(value)
+
+    def _memories(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
+        """Go through what the optimizers remember of each parameter."""
+        names = _names(self.module)
+        for optimizer, group in zip(self.optimizers, self.groups, strict=True):
+            yield from ((names[id(p)], optimizer.state[p]) for p in group)
 
 
 class FlatWeights:
@@ -149,6 +189,53 @@ class FlatWeights:
             )
         return total
 
+    def state(self) -> dict[str, Tensor]:
+        """Return weights, averages, buffers and the optimizer's memory by name."""
+        found = _values_of(self.model, self.averaged, self.module)
+        for name, first, second in self._memories():
+            found |= {f"first.{name}": first, f"second.{name}": second, f"count.{name}": self.n_steps}
+        return found
+
+    @torch.no_grad()
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go back to a state, in place; before the first gradient the state says which weights take part."""
+        names = _names(self.model)
+        if not self.values:
+            self._lay_out([f"first.{names[id(p)]}" in state for group in self.groups for p in group])
+        _fill(self.model, self.averaged, self.module, state)
+        for name, first, second in self._memories():
+            first.copy_(state[f"first.{name}"])
+            second.copy_(state[f"second.{name}"])
+            self.n_steps.copy_(state[f"count.{name}"])
+
+    def _memories(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """Go through the moments of each parameter, as views of the flat buffers."""
+        names = _names(self.model)
+        for group, moments in zip(self.groups, self.moments if self.values else (), strict=True):
+            sizes = [p.numel() for p in group]
+            for p, first, second in zip(group, *(torch.split(moment, sizes) for moment in moments), strict=True):
+                yield names[id(p)], first.view_as(p), second.view_as(p)
+
+
+def _values_of(model: nn.Module, averaged: nn.Module, module: nn.Module) -> dict[str, Tensor]:
+    """Name the weights, their averages, and the buffers, which are those of the module that steps compute with."""
+    found = {f"weights.{name}": value.detach() for name, value in model.named_parameters()}
+    found |= {f"averages.{name}": value for name, value in averaged.named_parameters()}
+    return found | {f"buffers.{name}": value for name, value in module.named_buffers()}
+
+
+def _fill(model: nn.Module, averaged: nn.Module, module: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Write values into a model, its average and its working copy."""
+    for kind, target in (("weights", model), ("weights", module), ("averages", averaged)):
+        for name, value in target.named_parameters():
+            value.copy_(state[f"{kind}.{name}"])
+    for name, buffer in module.named_buffers():
+        buffer.copy_(state[f"buffers.{name}"])
+
+
+def _names(model: nn.Module) -> dict[int, str]:
+    return {id(p): name for name, p in model.named_parameters()}
+
 
 def _average_of(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model).requires_grad_(False).eval()
@@ -167,7 +254,7 @@ def _parameter_groups(model: nn.Module) -> list[list[Tensor]]:
 
 def _counterparts(model: nn.Module, other: nn.Module, parameters: list[Tensor]) -> list[Tensor]:
     """Find the parameters of a copy of the model that correspond to some of the model's own."""
-    names = {id(p): name for name, p in model.named_parameters()}
+    names = _names(model)
     others = dict(other.named_parameters())
     return [others[names[id(p)]] for p in parameters]
 
