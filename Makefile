@@ -1,11 +1,11 @@
-# Two commands do everything on a fresh machine: `make demo` and `make test`.
+# Three commands do everything on a fresh machine: `make demo`, `make test` and `make docs`.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test fast lint experiment clean
+.PHONY: setup demo docs test fast lint experiment clean
 
 setup: $(STAMP)
 
@@ -17,7 +17,13 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $(STAMP)
 
 demo: setup
-	$(BIN)/python examples/digits.py --out demo
+	$(BIN)/carre demo --out demo
+
+# Warnings are errors, and what was built before is left out of account.
+docs: setup
+	rm -rf docs/_build
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "The documentation is in docs/_build/html/index.html; open it in a browser."
 
 # One thread per process: see tests/conftest.py.
 test: lint
@@ -35,5 +41,5 @@ experiment: setup
 	$(BIN)/python experiments/core/run.py
 
 clean:
-	rm -rf $(VENV) demo .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo docs/_build .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,27 +2,27 @@
 
 Start with `MetricMatching`. The parts it is made of are in `carre.geometry`, `carre.neighbors`, `carre.manifolds`,
 `carre.matching`, `carre.networks`, `carre.training`, `carre.fields`, `carre.toolkit`, `carre.evaluation`,
-`carre.datasets` and `carre.persistence`.
+`carre.datasets`, `carre.persistence` and `carre.report`.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from carre.fields import ExactField, KernelField, MetricField, NeuralField, ScoreField, SteinField
-from carre.geometry import ComplementMetric, LowRankMetric, Spectrum, principal_angles, projector_distance
-from carre.networks import UNetSettings
-from carre.toolkit import DimensionEstimate, Path
-from carre.training import LinearPhaseWarning, TrainingDivergedError
-
 if TYPE_CHECKING:
-    from carre.datasets import ImageDataset, Normalization, load_cifar10, load_images, load_mnist
+    from carre.datasets import ImageDataset, Normalization, Table, load_cifar10, load_images, load_mnist, load_table
     from carre.estimator import MetricMatching
+    from carre.fields import ExactField, KernelField, MetricField, NeuralField, ScoreField, SteinField
     from carre.function_matching import LearnedCarreDuChamp, learn_carre_du_champ
+    from carre.geometry import ComplementMetric, LowRankMetric, Spectrum, principal_angles, projector_distance
+    from carre.networks import UNetSettings
     from carre.persistence import LoadError, pretrained_models
+    from carre.toolkit import DimensionEstimate, Path
+    from carre.training import CheckpointError, LinearPhaseWarning, TrainingDivergedError
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CheckpointError",
     "ComplementMetric",
     "DimensionEstimate",
     "ExactField",
@@ -40,28 +40,49 @@ __all__ = [
     "ScoreField",
     "Spectrum",
     "SteinField",
+    "Table",
     "TrainingDivergedError",
     "UNetSettings",
     "learn_carre_du_champ",
     "load_cifar10",
     "load_images",
     "load_mnist",
+    "load_table",
     "pretrained_models",
     "principal_angles",
     "projector_distance",
 ]
 
-# Imported when they are asked for: scikit-learn takes a second, and only the estimator needs it.
+# Imported when they are asked for: torch takes two seconds and scikit-learn another one, for which `carre --help`
+# should not wait.
 _WHEN_ASKED = {
-    "carre.datasets": ("ImageDataset", "Normalization", "load_cifar10", "load_images", "load_mnist"),
+    "carre.datasets": (
+        *("ImageDataset", "Normalization", "Table"),
+        *("load_cifar10", "load_images", "load_mnist", "load_table"),
+    ),
     "carre.estimator": ("MetricMatching",),
+    "carre.fields": ("ExactField", "KernelField", "MetricField", "NeuralField", "ScoreField", "SteinField"),
     "carre.function_matching": ("LearnedCarreDuChamp", "learn_carre_du_champ"),
+    "carre.geometry": ("ComplementMetric", "LowRankMetric", "Spectrum", "principal_angles", "projector_distance"),
+    "carre.networks": ("UNetSettings",),
     "carre.persistence": ("LoadError", "pretrained_models"),
+    "carre.toolkit": ("DimensionEstimate", "Path"),
+    "carre.training": ("CheckpointError", "LinearPhaseWarning", "TrainingDivergedError"),
 }
+_ROOMS = (
+    *("datasets", "evaluation", "fields", "geometry", "manifolds", "matching", "neighbors", "networks"),
+    *("persistence", "report", "toolkit", "training"),
+)
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"carre.{name}")
     for module, names in _WHEN_ASKED.items():
         if name in names:
             return getattr(importlib.import_module(module), name)
     raise AttributeError(f"module 'carre' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_ROOMS})

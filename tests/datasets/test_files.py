@@ -10,6 +10,8 @@ READERS = {
     "load_image_folder": "folder",
     "load_images": "path",
     "load_mnist": "folder",
+    "load_samples": "path",
+    "load_table": "path",
     "read_idx": "path",
 }
 

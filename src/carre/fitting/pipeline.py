@@ -14,18 +14,16 @@ from torch import Tensor
 
 from carre.fields import NeuralField
 from carre.fitting.models import build, check_output, seeded
+from carre.fitting.preparation import prepare
 from carre.fitting.settings import FitSettings
-from carre.geometry import AffineFrame
 from carre.matching import LogUniform
 from carre.toolkit import ScaleProfile, choose_bandwidth
-from carre.training import Checkpoint, History, Objective, Progress, TrainingConfig, TrainingDivergedError, train
-from carre.training.defaults import DataScale, ImageScale
+from carre.training import Checkpoint, History, Objective, Progress, TrainingDivergedError, train
 from carre.training.fingerprint import digest
 
 # The scale is chosen at this many samples; at fewer, where that many metrics are more than so many numbers. Whatever is
 # free: a fit with a seed should not depend on the machine.
 _N_SELECTION, _FEWEST_SELECTION, _NUMBERS_IN_SELECTION = 512, 64, 2**24
-_FEWEST_HELD_OUT, _MOST_HELD_OUT = 8, 20_000
 _FACTS = ("method", "width", "n_blocks", "block", "reduce", "validation_fraction")
 
 
@@ -91,36 +89,24 @@ def fit_field(
         >>> fit.field.metric(samples, fit.bandwidth).factor.shape, fit.history.stop_reason
         (torch.Size([60, 3, 3]), 'budget spent')
     """
-    unet = settings.unet(sample_shape)
-    shuffle = torch.Generator(samples.device).manual_seed(seed)
-    order = torch.randperm(len(samples), generator=shuffle, device=samples.device)
-    n_held_out = min(int(settings.validation_fraction * len(samples)), _MOST_HELD_OUT)
-    n_held_out = n_held_out if n_held_out >= _FEWEST_HELD_OUT else 0
-    clean = samples[order[: n_held_out or None]]
-    # A U-Net needs its pixels where they are; a user's network or denoiser is shown all coordinates.
-    reduce = settings.reduce and settings.is_default and unet is None
-    frame = AffineFrame.of(samples[order[n_held_out:]], reduce=reduce)
-    local = frame.to(samples.device, samples.dtype)
-    training = local.encode(samples[order[n_held_out:]]).to(device, torch.float32)
-    held_out = local.encode(clean).to(device, torch.float32) if n_held_out else training
-
-    scale = (DataScale if unet is None else ImageScale).of(training)
-    low, high = _range(settings, frame, scale)
-    model = build(settings, sample_shape, frame, scale, seed, device)
-    rank = check_output(model, settings, training[:2], (low / frame.scale, high / frame.scale))
+    ready = prepare(samples, settings, seed=seed, device=device, sample_shape=sample_shape)
+    frame, (low, high) = ready.frame, ready.bandwidth_range
+    trained = LogUniform(low / frame.scale, high / frame.scale)
+    model = build(settings, sample_shape, frame, ready.scale, seed, device)
+    rank = check_output(model, settings, ready.training[:2], (trained.low, trained.high))
     try:
         with seeded(seed):
             history = train(
                 model,
-                training,
-                held_out,
-                LogUniform(low / frame.scale, high / frame.scale),
+                ready.training,
+                ready.held_out,
+                trained,
                 Objective(
                     settings.ridge,
                     train_mean=settings.method == "joint",
                     centered=settings.method != "uncentered",
                 ),
-                _config(settings, scale, seed, device),
+                ready.config,
                 callback=callback,
                 checkpoint=_with_facts(checkpoint, samples, settings, sample_shape, rank),
             )
@@ -129,10 +115,10 @@ def fit_field(
         raise
     history = replace(history, bandwidths=tuple(frame.scale * sigma for sigma in history.bandwidths))
     field = NeuralField(model.cpu(), frame.to("cpu"), ridge=settings.ridge)
-    supported_from = frame.scale * scale.supported_from()
+    supported_from = frame.scale * ready.scale.supported_from()
     profile, bandwidth = None, settings.bandwidth
     if bandwidth is None:
-        chosen_at = _selection(clean, rank, device)
+        chosen_at = _selection(ready.clean, rank, device)
         calibrated = settings.method != "uncentered"
         profile = _profile(field, chosen_at, low, high, supported_from, seed, calibrated=calibrated)
         bandwidth = float(profile.bandwidth[profile.chosen])
@@ -140,40 +126,6 @@ def fit_field(
     if checkpoint is not None:
         checkpoint.remove()
     return Fit(field, bandwidth, (low, high), supported_from, rank, profile, history)
-
-
-def _range(settings: FitSettings, frame: AffineFrame, scale: DataScale) -> tuple[float, float]:
-    """Return the range of σ in the units of the data; a default range is widened to hold a given bandwidth."""
-    if settings.bandwidth_range is not None:
-        return settings.bandwidth_range[0], settings.bandwidth_range[1]
-    low, high = (frame.scale * edge for edge in scale.bandwidth_range())
-    if settings.bandwidth is not None:
-        low, high = min(low, settings.bandwidth / 2), max(high, 2 * settings.bandwidth)
-    return low, high
-
-
-def _config(settings: FitSettings, scale: DataScale, seed: int, device: torch.device) -> TrainingConfig:
-    """Fill the training configuration."""
-    # A wall-clock budget alone should not be cut short by the default number of steps.
-    width = settings.width or scale.width(device)
-    batch_size = settings.batch_size or scale.batch_size(device)
-    rate = scale.learning_rate(width, batch_size) if settings.learning_rate is None else settings.learning_rate
-    # A user's network is rounded only on request.
-    default = settings.is_default and scale.mixed_precision(device)
-    mixed = default if settings.mixed_precision is None else settings.mixed_precision
-    unlimited = settings.max_seconds is not None and settings.max_steps is None
-    return TrainingConfig(
-        max_steps=10**9 if unlimited else settings.max_steps or scale.max_steps(device),
-        max_seconds=settings.max_seconds,
-        batch_size=batch_size,
-        learning_rate=rate,
-        n_references=scale.n_references(),
-        evaluations=scale.evaluations(device),
-        patience=settings.patience,
-        mixed_precision=mixed,
-        cuda_graph=settings.cuda_graph,
-        seed=seed,
-    )
 
 
 def _with_facts(

@@ -62,7 +62,7 @@ def save(
 
     if card is not None and not isinstance(card, str):
         raise ValueError(f"card must be text in Markdown; got {type(card).__name__}")
-    target = _checked_target(folder)
+    target = checked_target(folder)
     tensors = pack(state, dtype=dtype, n_landmarks=n_landmarks)
     content = serialize(tensors, metadata={"format": "pt"})
     weights = {"file": TENSORS, "dtype": dtype or "float32", **_fingerprint(content)}
@@ -159,7 +159,7 @@ def _fingerprint(content: bytes, *, digest: bool = True) -> dict[str, Any]:
     return {"bytes": len(content), **({"sha256": hashlib.sha256(content).hexdigest()} if digest else {})}
 
 
-def _checked_target(folder: AnyPath) -> Path:
+def checked_target(folder: AnyPath) -> Path:
     """Refuse to write where something else would be lost."""
     target = as_path(folder, "folder", error=ValueError).resolve()
     if target == Path.cwd():

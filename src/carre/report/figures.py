@@ -1,22 +1,60 @@
-"""Curves and counts: the choice of scale, the training, the dimension of each class."""
+"""Curves: the eigenvalues, the choice of scale, the training."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
+from carre.report.panels import as_panel, as_panels
+from carre.report.plane import as_numbers
 from carre.report.style import BLUE, GRAY, GREEN, INK, ORANGE, STYLE, mark_scales
 from carre.toolkit import ScaleProfile
 from carre.training import History
 
+# Behind words that curves may cross.
+_PAPER = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1}
+
 
 @rc_context(STYLE)
-def plot_scale_profile(profile: ScaleProfile, *, axes: Sequence[Axes] | None = None) -> Figure:
+def plot_spectrum(eigenvalues: Any, *, axes: Axes | None = None) -> Axes:
+    """Plot the eigenvalues of the metric: their mean over the points, and the half of the points in the middle.
+
+    Those above ½ count as dimensions. A gap across ½ is a sharp dimension; a slope is one that depends on the scale.
+
+    Args:
+        eigenvalues: In descending order, shape (n, k), as `carre.MetricMatching.eigenvalues` returns them, or (k,).
+        axes: Axes to draw into instead of a new figure.
+
+    Example:
+        >>> axes = plot_spectrum([[1.0, 0.9, 0.1], [0.9, 0.7, 0.2]])
+        >>> axes.lines[0].get_ydata().round(2).tolist()
+        [0.95, 0.8, 0.15]
+    """
+    values = np.atleast_2d(as_numbers(eigenvalues))
+    if values.ndim != 2 or 0 in values.shape or not np.isfinite(values).all():
+        must = "eigenvalues must be finite, of shape (n, k), one row per point"
+        raise ValueError(f"{must}; got shape {values.shape}. Use what geometry.eigenvalues(X) returns")
+    panel = as_panel(axes, (6.4, 3.6))
+    numbers, mean = np.arange(1, 1 + values.shape[1]), values.mean(0)
+    low, high = np.quantile(values, [0.25, 0.75], axis=0)
+    panel.plot(numbers, mean, "o-", color=BLUE, label="mean", zorder=3)
+    if len(values) > 1:
+        panel.fill_between(numbers, low, high, color=BLUE, alpha=0.2, linewidth=0, label="half of the points")
+        panel.legend(loc="upper right", fontsize=9)
+    panel.axhline(0.5, color=GRAY, linestyle="--", linewidth=1)
+    panel.text(numbers[0], 0.51, "above 0.5: a dimension", va="bottom", color=GRAY, fontsize=9, bbox=_PAPER)
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    panel.set(xlabel="eigenvalue, in descending order", ylabel="eigenvalue of the metric", ylim=(0, None))
+    panel.set_title("In how many directions the data extend")
+    return panel
+
+
+@rc_context(STYLE)
+def plot_scale_profile(profile: ScaleProfile, *, axes: Any = None) -> np.ndarray:
     """Plot what the geometry looks like at every scale σ, and which scale was chosen.
 
     Above, the mean eigenvalues of the metric, leading one first: near 1 along the data, near 0 across
@@ -25,8 +63,23 @@ def plot_scale_profile(profile: ScaleProfile, *, axes: Sequence[Axes] | None = N
     Args:
         profile: ``scale_profile_`` of a fitted `carre.MetricMatching`.
         axes: Two axes to draw into instead of a new figure.
+
+    Returns:
+        The upper and the lower axes.
+
+    Example:
+        >>> from carre.fields import ExactField
+        >>> from carre.manifolds import Sphere
+        >>> from carre.toolkit import choose_bandwidth
+        >>> circle = Sphere(1).embed(3)
+        >>> profile = choose_bandwidth(ExactField(circle), circle.sample(20), [0.1, 0.2, 0.4])
+        >>> top, bottom = plot_scale_profile(profile)
+        >>> bottom.get_xscale()
+        'log'
     """
-    top, bottom = _panels(axes, "a;b", (7.2, 6.6), sharex=True, height_ratios=[3, 2])
+    _check_fitted_with(profile, ScaleProfile, "profile", "scale_profile_; a fit with a given bandwidth has none")
+    panels = as_panels(axes, 2, "a;b", (7.2, 6.6), sharex=True, height_ratios=[3, 2])
+    top, bottom = panels
     sigma, chosen = profile.bandwidth, float(profile.bandwidth[profile.chosen])
     shades = colormaps["viridis"](np.linspace(0.0, 0.9, profile.eigenvalues.shape[1]))
     for k, (values, shade) in enumerate(zip(profile.eigenvalues.T, shades, strict=True), start=1):
@@ -34,7 +87,7 @@ def plot_scale_profile(profile: ScaleProfile, *, axes: Sequence[Axes] | None = N
         if k in (1, len(shades)):
             _label_start(top, float(sigma[0]), float(values[0]), f"λ{k} ", shade)
     top.axhline(0.5, color=GRAY, linestyle="--", linewidth=1)
-    top.text(sigma[-1], 0.51, "above 0.5: a dimension", ha="right", va="bottom", color=GRAY, fontsize=9)
+    top.text(sigma[-1], 0.51, "above 0.5: a dimension", ha="right", va="bottom", color=GRAY, fontsize=9, bbox=_PAPER)
     top.set(ylabel="mean eigenvalue of the metric", ylim=(0, 1.12 * float(profile.eigenvalues.max())))
     top.set_title("In how many directions the data extend, at each scale")
 
@@ -44,7 +97,7 @@ def plot_scale_profile(profile: ScaleProfile, *, axes: Sequence[Axes] | None = N
         bottom.plot(sigma, profile.calibration, "s--", color=ORANGE, label="calibration error (best below 0.1)")
     bottom.set(ylabel="error", ylim=(0, None))
     bottom.set_title("Smaller is better; the scale is chosen from these")
-    bottom.legend(loc="best", fontsize=9)
+    bottom.legend(loc="best", fontsize=9, frameon=True, facecolor="white", edgecolor="none")
     for panel in (top, bottom):
         panel.axvline(chosen, color=INK, linewidth=1.2, linestyle=":")
     mark_scales(bottom, sigma.tolist())
@@ -53,53 +106,32 @@ def plot_scale_profile(profile: ScaleProfile, *, axes: Sequence[Axes] | None = N
     top.annotate(
         f" chosen: σ = {chosen:.3g}", (chosen, 1.0), xycoords=("data", "axes fraction"), va="top", color=INK, fontsize=9
     )
-    return _figure_of(top)
+    return panels
 
 
 @rc_context(STYLE)
-def plot_dimension_by_class(dimension: np.ndarray, labels: np.ndarray, *, axes: Axes | None = None) -> Figure:
-    """Plot the distribution of the local dimension in each class, with its mean.
-
-    Args:
-        dimension: One dimension per sample, as `carre.MetricMatching.dimension` counts them.
-        labels: One class per sample.
-        axes: Axes to draw into instead of a new figure.
-    """
-    if len(dimension) != len(labels):
-        raise ValueError(f"labels must be one per dimension, {len(dimension)}; got {len(labels)}")
-    (panel,) = _panels(None if axes is None else [axes], "a", (7.2, 4.0))
-    classes = np.unique(labels)
-    means = [float(dimension[labels == name].mean()) for name in classes]
-    for place, name in enumerate(classes):
-        values, counts = np.unique(dimension[labels == name], return_counts=True)
-        panel.scatter(np.full(len(values), place), values, s=520 * counts / counts.sum(), color=BLUE, alpha=0.35, lw=0)
-    panel.scatter(range(len(classes)), means, marker="_", s=420, linewidth=2.6, color=ORANGE, zorder=3)
-    for place, mean in enumerate(means):
-        panel.annotate(
-            f"{mean:.1f}", (place, mean), (13, 0), textcoords="offset points", color=ORANGE, va="center", fontsize=9
-        )
-    panel.axhline(float(dimension.mean()), color=GRAY, linestyle="--", linewidth=1, zorder=0)
-    panel.annotate(
-        f"all: {dimension.mean():.1f}", (1, float(dimension.mean())), xycoords=("axes fraction", "data"), va="center"
-    )
-    panel.set_xticks(range(len(classes)), [str(name) for name in classes])
-    panel.grid(visible=False, axis="x")
-    panel.set(xlabel="class", ylabel="local dimension", xlim=(-0.6, len(classes) - 0.2), ylim=(0, None))
-    panel.set_title("In how many directions a sample can move, by class\n(dot area: share of the class; bar: mean)")
-    return _figure_of(panel)
-
-
-@rc_context(STYLE)
-def plot_training(history: History, *, axes: Sequence[Axes] | None = None) -> Figure:
+def plot_training(history: History, *, axes: Any = None) -> np.ndarray:
     """Plot the held-out losses during training, and what the denoiser gained over a linear one.
 
     Args:
         history: ``history_`` of a fitted `carre.MetricMatching`.
         axes: Three axes to draw into instead of a new figure.
+
+    Returns:
+        The axes of the denoiser's loss, of the whole loss, and of the gain.
+
+    Example:
+        >>> from carre.training import Evaluation, History
+        >>> looks = [Evaluation(10, 0.1, 1.0, -1.0, -2.0, (0.1, 0.2)), Evaluation(20, 0.2, 0.5, -2.0, -4.0, (0.3, 0.4))]
+        >>> left, right, below = plot_training(History((0.5, 2.0), (0.3, 0.4), looks))
+        >>> left.lines[0].get_xdata().tolist()
+        [10, 20]
     """
+    _check_fitted_with(history, History, "history", "history_")
     if not history.evaluations:
         raise ValueError("history must hold at least one evaluation; train for at least one step")
-    left, right, below = _panels(axes, "ab;cc", (7.2, 6.4), height_ratios=[2, 3])
+    panels = as_panels(axes, 3, "ab;cc", (7.2, 6.4), height_ratios=[2, 3])
+    left, right, below = panels
     steps = [evaluation.step for evaluation in history.evaluations]
     left.plot(steps, [evaluation.mean_loss for evaluation in history.evaluations], "o-", color=BLUE)
     left.set(title="Denoising, held-out samples", xlabel="training step", ylabel="loss")
@@ -127,24 +159,13 @@ def plot_training(history: History, *, axes: Sequence[Axes] | None = None) -> Fi
     below.set_ylim(-0.25 * top, 1.15 * top)
     below.set(title="How many more directions are cleaned of noise than linearly", ylabel="gain in dimensions")
     below.legend(loc="upper right", fontsize=9)
-    return _figure_of(below)
+    return panels
 
 
-def _panels(axes: Sequence[Axes] | None, mosaic: str, size: tuple[float, float], **grid: Any) -> list[Axes]:
-    """Return the given axes, or those of a new figure laid out as a mosaic: rows of letters, split by ``;``.
-
-    Figures are made without pyplot, which would keep every one of them alive.
-    """
-    if axes is not None:
-        return list(axes)
-    return list(Figure(figsize=size, layout="constrained").subplot_mosaic(mosaic, **grid).values())
-
-
-def _figure_of(axes: Axes) -> Figure:
-    """Return the whole figure that axes belong to, also when they lie in a part of it."""
-    figure = axes.figure.figure
-    assert isinstance(figure, Figure)
-    return figure
+def _check_fitted_with(value: Any, kind: type, name: str, attribute: str) -> None:
+    if not isinstance(value, kind):
+        got = type(value).__name__
+        raise TypeError(f"{name} must be a {kind.__name__}; got {got}. Give that of a fit, geometry.{attribute}")
 
 
 def _label_start(axes: Axes, x: float, y: float, text: str, color: Any) -> None:

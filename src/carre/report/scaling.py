@@ -8,15 +8,15 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from carre.report.style import BLUE, GRAY, GREEN, INK, ORANGE, STYLE
+from carre.report.style import BLUE, GRAY, GREEN, INK, ORANGE, PINK, SKY, STYLE
 
 _COLORS = {
     "learned": BLUE,
-    "learned, in the linear hull": "#56B4E9",
+    "learned, in the linear hull": SKY,
     "kernel, as in the paper": ORANGE,
     "kernel, centered": GREEN,
     "Jacobian of the learned denoiser": GRAY,
-    "Jacobian of the learned denoiser, by random products": "#CC79A7",
+    "Jacobian of the learned denoiser, by random products": PINK,
 }
 _MARKERS = {"torch": "o", "faiss": "s", "hnsw": "^", "ivf": "v", "sklearn": "D"}
 

@@ -8,13 +8,13 @@ from matplotlib.axes import Axes
 
 # The palette of Okabe and Ito, which is told apart with every kind of color vision.
 BLUE, ORANGE, GREEN, INK, GRAY = "#0072B2", "#D55E00", "#009E73", "#222222", "#8A8A8A"
+PINK, SKY, YELLOW = "#CC79A7", "#56B4E9", "#E69F00"
 
 # Any: newer matplotlib types the keys as literals, older ones as strings.
 STYLE: Any = {
     "font.size": 10,
     "axes.titlesize": 11,
     "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
     "axes.labelsize": 10,
     "axes.edgecolor": GRAY,
     "axes.labelcolor": INK,
@@ -35,11 +35,14 @@ STYLE: Any = {
 }
 
 SCALE_LABEL = "scale σ (deviation of the noise, in units of the data)"
+_MOST_LABELS = 9
 
 
 def mark_scales(axes: Axes, scales: list[float]) -> None:
     """Give a logarithmic axis of σ plain ticks at the scales themselves."""
     axes.set_xscale("log")
-    axes.set_xticks(scales, [f"{scale:.3g}" for scale in scales])
+    # Numbers beside one another need room; every tick stays.
+    every = -(-len(scales) // _MOST_LABELS)
+    axes.set_xticks(scales, [f"{scale:.2g}" if place % every == 0 else "" for place, scale in enumerate(scales)])
     axes.set_xticks([], minor=True)
     axes.set_xlabel(SCALE_LABEL)

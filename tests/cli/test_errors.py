@@ -1,0 +1,138 @@
+"""A wrong command is one sentence that names what is wrong; nothing is written."""
+
+import os
+
+import pytest
+
+from tests.cli.conftest import invoke
+
+OUT = ["--out", "answer.csv"]
+WRONG = {
+    "no such command": (["nonsense"], "no such command 'nonsense'"),
+    "unknown option": (["fit", "points.csv", "--out", "new", "--epochs", "3"], "no such option: --epochs"),
+    "no data": (["fit", "--out", "new"], "missing argument 'DATA'; see 'carre fit --help'"),
+    "no output": (["fit", "points.csv"], "missing option '--out'"),
+    "no benchmark": (["benchmark"], "missing command; see 'carre benchmark --help'"),
+    "steps in words": (["fit", "points.csv", "--out", "new", "--steps", "many"], "'--steps'"),
+    "no steps": (["fit", "points.csv", "--out", "new", "--steps", "0"], "--steps must be a positive number; got 0"),
+    "no rank": (["fit", "points.csv", "--out", "new", "--rank", "-1"], "--rank must be a positive number"),
+    "budget": (["fit", "points.csv", "--out", "new", "--budget", "soon"], "--budget must be a span of time"),
+    "empty budget": (["fit", "points.csv", "--out", "new", "--budget", "0s"], "--budget must be a span of time"),
+    "negative sigma": (["fit", "points.csv", "--out", "new", "--sigma", "-1"], "--sigma must be a positive number"),
+    "half a range": (["fit", "points.csv", "--out", "new", "--sigma-min", "1"], "--sigma-min and --sigma-max must"),
+    "range upside down": (
+        ["fit", "points.csv", "--out", "new", "--sigma-min", "2", "--sigma-max", "1"],
+        "--sigma-min must be less than --sigma-max",
+    ),
+    "device": (["fit", "points.csv", "--out", "new", "--device", "abacus"], "device must be one of torch's"),
+    "missing file": (["fit", "nowhere.csv", "--out", "new"], "there is no file or folder nowhere.csv"),
+    "unknown format": (["fit", "model/README.md", "--out", "new"], "path must end in one of"),
+    "ragged rows": (["fit", "broken.csv", "--out", "new"], "line 3 of broken.csv"),
+    "only text": (["fit", "words.csv", "--out", "new"], "must hold a column of numbers"),
+    "unknown column": (["fit", "points.csv", "--columns", "x,ener", "--out", "new"], "Did you mean 'energy'?"),
+    "text column": (["fit", "points.csv", "--columns", "kind", "--out", "new"], "'kind' of points.csv holds text"),
+    "columns and drop": (
+        ["fit", "points.csv", "--columns", "x", "--drop", "y", "--out", "new"],
+        "columns and drop must not be given both",
+    ),
+    "columns of images": (["fit", "images.npz", "--columns", "x", "--out", "new"], "must be left out for images"),
+    "model is there": (["fit", "points.csv", "--out", "model"], "--out must be new; model holds a geometry"),
+    "output is a file": (["fit", "points.csv", "--out", "energy.npy"], "'energy.npy' is a file"),
+    "output is elsewhere": (["fit", "points.csv", "--out", "."], "folder must not be the working directory"),
+    "resume and overwrite": (
+        ["fit", "points.csv", "--out", "new", "--resume", "--overwrite"],
+        "--resume and --overwrite must not be given both",
+    ),
+    "missing model": (["dimension", "nowhere", "points.csv"], "MODEL must be the path of an existing folder"),
+    "model is a file": (["info", "points.csv"], "MODEL must be the folder that holds config.json"),
+    "missing column": (["dimension", "model", "narrow.csv"], "there is no 'y'"),
+    "too many columns": (["dimension", "unnamed", "points.csv"], "DATA must have 2 columns of numbers"),
+    "images for a table": (["dimension", "model", "images.npz"], "DATA must be a table of 2 columns"),
+    "sigma of a question": (["dimension", "model", "points.csv", "--sigma", "0"], "--sigma must be a positive number"),
+    "unknown output": (["dimension", "model", "points.csv", "--out", "a.xls"], "the output must end in .csv"),
+    "output is a folder": (["denoise", "model", "points.csv", "--out", "model"], "the output must end in"),
+    "no tangent": (["tangent", "model", "points.csv", "--dim", "0", *OUT], "--dim must lie between 1 and 2"),
+    "too many tangents": (["tangent", "model", "points.csv", "--dim", "3", *OUT], "--dim must lie between 1 and 2"),
+    "images as text": (["denoise", "mnist", "images.npz", *OUT], "the output must end in .npy, .npz"),
+    "row without data": (["path", "model", "0", "1", *OUT], "--data must be given, for A to be row 0"),
+    "row beyond the data": (
+        ["path", "model", "0", "999", "--data", "points.csv", *OUT],
+        "B must be a row from 0 to 119",
+    ),
+    "point in words": (["path", "model", "here", "there", *OUT], "A must be a row number, or coordinates"),
+    "point too long": (["path", "model", "1,2,3", "1,2", *OUT], "A must have 2 coordinates"),
+    "negative point": (["path", "model", "-1,2", "1,2", *OUT], "write -- before numbers that begin with a minus"),
+    "one node": (["path", "model", "1,2", "2,1", "--nodes", "1", *OUT], "--nodes must be at least 2"),
+    "method": (["path", "model", "1,2", "2,1", "--method", "walk", *OUT], "'--method'"),
+    "gradient of nothing": (["gradient", "model", "points.csv", *OUT], "give either --of COLUMN or --values FILE"),
+    "gradient of text": (["gradient", "model", "points.csv", "--of", "kind", *OUT], "--of must be a column of numbers"),
+    "gradient of none": (["gradient", "model", "points.csv", "--of", "mass", *OUT], "there is no 'mass'"),
+    "values of two": (["gradient", "model", "points.csv", "--values", "points.npy", *OUT], "one column of numbers"),
+    "values of others": (
+        ["gradient", "model", "narrow.csv", "--columns", "x,z", "--values", "energy.npy", *OUT],
+        "got 120",
+    ),
+    "page is no page": (["report", "model", "points.csv", "-o", "page.pdf"], "the output must end in .html"),
+    "labels": (["report", "model", "points.csv", "--labels", "species"], "--labels must be a column of points.csv"),
+    "pair": (["report", "model", "points.csv", "--pair", "1"], "--pair must be two row numbers like 3,17; got '1'"),
+    "pair beyond": (["report", "model", "points.csv", "--pair", "1,500"], "--pair must be row numbers from 0 to 119"),
+    "shape": (["report", "model", "points.csv", "--image-shape", "big"], "--image-shape must be height and width"),
+    "demo in a file": (["demo", "--out", "points.csv"], "--out must be a folder; points.csv is a file"),
+    "demo without steps": (["demo", "--steps", "0"], "--steps must be a positive number"),
+}
+
+
+def tree(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.usefixtures("unchecked")
+def test_a_wrong_command_is_one_sentence(here, name):
+    arguments, message = WRONG[name]
+    before = tree(here)
+    result = invoke(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert "Traceback" not in result.output
+    assert tree(here) == before
+
+
+def test_an_unexpected_error_is_one_line_and_how_to_learn_more(here, monkeypatch):
+    def fail(*arguments, **options):
+        raise RuntimeError("the moon\nwas full")
+
+    monkeypatch.setattr("carre.cli.inputs.load_model", fail)
+    result = invoke("dimension", "model", "points.csv")
+    assert result.exit_code == 1
+    assert result.stderr == "error: RuntimeError: the moon was full. Run with CARRE_TRACEBACK=1 for details\n"
+    monkeypatch.setenv("CARRE_TRACEBACK", "1")
+    assert "Traceback" in invoke("dimension", "model", "points.csv").stderr
+
+
+def test_a_full_disk_is_a_failure_and_not_wrong_input(here, monkeypatch):
+    def fail(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("carre.datasets.writing.os.replace", fail)
+    result = invoke("dimension", "model", "points.csv", "--out", "answer.csv")
+    assert (result.exit_code, result.stderr) == (1, "error: no space left on device: nothing could be written\n")
+    assert not os.path.exists("answer.csv")
+
+
+def test_too_little_memory_is_said_in_words(here, monkeypatch):
+    monkeypatch.setattr("carre.cli.inputs.load_model", lambda *_: (_ for _ in ()).throw(MemoryError()))
+    result = invoke("dimension", "model", "points.csv")
+    assert (result.exit_code, "there is not enough memory" in result.stderr) == (1, True)
+
+
+def test_an_interruption_has_its_own_code(here, monkeypatch):
+    def stop(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("carre.cli.inputs.load_model", stop)
+    result = invoke("dimension", "model", "points.csv")
+    assert (result.exit_code, result.stderr) == (130, "interrupted\n")

@@ -1,0 +1,141 @@
+"""A fit says what it would do, goes on after an interruption, and never replaces a model unasked."""
+
+import json
+
+import numpy as np
+import pytest
+
+from carre import MetricMatching
+from tests.cli.conftest import invoke
+
+DATA = ["points.csv", "--drop", "energy"]
+QUICK = ["--steps", 2, "--sigma", 0.3]
+
+
+@pytest.fixture
+def never_fit(monkeypatch):
+    def fit(self, X, y=None):
+        pytest.fail("nothing should be trained")
+
+    monkeypatch.setattr(MetricMatching, "fit", fit)
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Interrupt fits as Ctrl-C would, after they have kept their state."""
+
+    def fit(self, X, y=None):
+        self.checkpoint.write_text("state")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(MetricMatching, "fit", fit)
+
+
+@pytest.mark.usefixtures("here", "never_fit")
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path):
+    arguments = ["fit", *DATA, "--out", tmp_path / "model", "--dry-run", "--budget", "1h30m", "--rank", 3]
+    text = invoke(*arguments).stdout
+    assert "120 samples with 2 coordinates" in text
+    plan = json.loads(invoke(*arguments, "--json").stdout)
+    assert (plan["max_steps"], plan["max_seconds"], plan["rank"]) == (None, 5400, 3)
+    assert f"{plan['n_parameters']:,} parameters" in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_range_of_a_dry_run_is_that_of_the_fit(here, tmp_path):
+    arguments = ["fit", *DATA, "--out", tmp_path / "model", *QUICK, "--json"]
+    plan = json.loads(invoke(*arguments, "--dry-run").stdout)
+    fit = json.loads(invoke(*arguments).stdout)
+    assert plan["bandwidth_range"] == fit["bandwidth_range"]
+    assert (fit["n_samples"], fit["columns"], fit["bandwidth"]) == (120, ["x", "y"], 0.3)
+
+
+def test_a_summary_says_where_it_lies_and_what_to_do_next(here, tmp_path):
+    result = invoke("fit", *DATA, "--out", tmp_path / "model", *QUICK)
+    assert result.exit_code == 0
+    assert f"carre dimension {tmp_path / 'model'} points.csv" in result.stdout
+    assert "warning: training stopped in its linear phase" in result.stderr
+    assert len([line for line in result.stderr.splitlines() if line.startswith("warning")]) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"model"}
+
+
+def test_a_quiet_fit_prints_nothing_but_warnings(here, tmp_path):
+    result = invoke("fit", *DATA, "--out", tmp_path / "model", *QUICK, "--quiet")
+    assert result.stdout == ""
+    assert all(line.startswith("warning: ") for line in result.stderr.splitlines())
+
+
+@pytest.mark.usefixtures("here", "interrupted")
+def test_an_interruption_says_how_to_go_on(tmp_path):
+    result = invoke("fit", *DATA, "--out", tmp_path / "model", "--overwrite")
+    assert result.exit_code == 130
+    command = f"carre fit points.csv --drop energy --out {tmp_path / 'model'} --resume"
+    assert result.stderr == f"interrupted; what was learned is kept. Go on with: {command}\n"
+
+
+@pytest.mark.usefixtures("here", "never_fit")
+def test_a_fit_that_was_interrupted_is_not_begun_anew_unasked(tmp_path):
+    (tmp_path / "model.checkpoint").write_text("state")
+    result = invoke("fit", *DATA, "--out", tmp_path / "model")
+    assert result.exit_code == 2
+    assert "Go on with it by --resume, or start anew by --overwrite" in result.stderr
+    result = invoke("dimension", tmp_path / "model", "points.csv")
+    assert "Its fit is unfinished" in result.stderr
+
+
+@pytest.mark.slow
+def test_starting_anew_forgets_what_was_interrupted(here, tmp_path):
+    (tmp_path / "model.checkpoint").write_text("of another fit, and damaged")
+    result = invoke("fit", *DATA, "--out", tmp_path / "model", *QUICK, "--resume")
+    assert result.exit_code == 2
+    assert "model.checkpoint" in result.stderr
+    assert invoke("fit", *DATA, "--out", tmp_path / "model", *QUICK, "--overwrite").exit_code == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"model"}
+
+
+@pytest.mark.usefixtures("here", "never_fit")
+def test_to_resume_what_is_complete_is_no_error():
+    result = invoke("fit", *DATA, "--out", "model", "--resume", "--json")
+    assert (result.exit_code, json.loads(result.stdout)) == (0, {"model": "model", "complete": True})
+
+
+@pytest.mark.slow
+def test_a_model_is_replaced_when_asked_to(here, tmp_path):
+    arguments = ["fit", *DATA, "--out", tmp_path / "model", *QUICK]
+    assert invoke(*arguments).exit_code == 0
+    assert invoke(*arguments).exit_code == 2
+    assert invoke(*arguments, "--seed", 1, "--overwrite").exit_code == 0
+    assert MetricMatching.from_pretrained(tmp_path / "model").random_state == 1
+
+
+def test_a_folder_with_other_files_is_refused_before_training(here, tmp_path, never_fit):
+    (tmp_path / "thesis.tex").touch()
+    result = invoke("fit", *DATA, "--out", tmp_path, "--overwrite")
+    assert (result.exit_code, "holds other files" in result.stderr) == (2, True)
+
+
+@pytest.mark.slow
+def test_images_are_fitted_by_a_unet(here, tmp_path):
+    np.save(tmp_path / "squares.npy", np.random.default_rng(0).integers(0, 256, (30, 8, 8), dtype=np.uint8))
+    result = invoke(
+        "fit", tmp_path / "squares.npy", "--out", tmp_path / "model", "--steps", 1, "--sigma", 0.5, "--rank", 2
+    )
+    assert result.exit_code == 0, result.output
+    result = invoke("dimension", tmp_path / "model", tmp_path / "squares.npy", "--json")
+    assert json.loads(result.stdout)["n"] == 30
+
+
+def test_a_disk_that_is_full_at_the_end_does_not_lose_the_fit(here, tmp_path, monkeypatch):
+    save = MetricMatching.save_pretrained
+
+    def save_where_there_is_room(self, folder, **options):
+        if folder == tmp_path / "model":
+            raise OSError(28, "No space left on device")
+        save(self, folder, **options)
+
+    monkeypatch.setattr(MetricMatching, "save_pretrained", save_where_there_is_room)
+    result = invoke("fit", *DATA, "--out", tmp_path / "model", *QUICK)
+    assert result.exit_code == 1
+    line = next(line for line in result.stderr.splitlines() if line.startswith("error:"))
+    elsewhere = line.rpartition("saved in ")[2].removesuffix(" instead")
+    assert MetricMatching.from_pretrained(elsewhere).n_features_in_ == 2

@@ -1,0 +1,144 @@
+"""The commands answer what the library answers, in every format, and keep the other columns."""
+
+import json
+
+import numpy as np
+import pytest
+
+from carre import MetricMatching
+from carre.datasets import load_table
+
+FORMATS = ["points.csv", "points.parquet", "points.npy"]
+
+
+@pytest.fixture
+def geometry(here):
+    return MetricMatching.from_pretrained("./model", device="cpu")
+
+
+@pytest.fixture
+def circle(here):
+    return np.load("points.npy")
+
+
+@pytest.mark.parametrize("data", FORMATS)
+def test_the_dimension_is_that_of_the_library_in_whatever_order_columns_come(run_json, geometry, circle, data):
+    answer = run_json("dimension", "model", data, "--sigma", "0.3")
+    estimate = geometry.estimate_dimension(circle, 0.3)
+    assert (answer["value"], answer["mean"], answer["n"]) == (estimate.value, estimate.mean, 120)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "json", "npz", "npy"])
+def test_the_dimension_at_each_point_is_written_with_the_other_columns(run, tmp_path, geometry, circle, ending):
+    out = tmp_path / f"answer.{ending}"
+    run("dimension", "model", "points.csv", "--sigma", "0.3", "--out", out)
+    expected = geometry.dimension(circle, 0.3)
+    if ending == "npy":
+        np.testing.assert_array_equal(np.load(out), expected)
+        return
+    if ending == "json":
+        answer = json.loads(out.read_text())
+    elif ending == "npz":
+        answer = dict(np.load(out))
+    else:
+        table = load_table(out)
+        answer = dict(table.other) | {name: table.values[:, i] for i, name in enumerate(table.names)}
+    np.testing.assert_array_equal(answer["dimension"], expected)
+    np.testing.assert_array_equal(answer["kind"], ["a", "b"] * 60)
+    assert {"dimension_low", "dimension_high", "energy"} <= set(answer)
+
+
+def test_tangents_are_arrays_or_a_column_for_each_coordinate(run, tmp_path, geometry, circle):
+    expected = geometry.tangent_basis(circle, 2)
+    run("tangent", "model", "points.csv", "--dim", "2", "--out", tmp_path / "tangent.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "tangent.npy"), expected)
+    run("tangent", "model", "points.csv", "--dim", "2", "--out", tmp_path / "tangent.csv")
+    table = load_table(tmp_path / "tangent.csv", drop=["energy"])
+    assert table.names == ("tangent1_x", "tangent1_y", "tangent2_x", "tangent2_y")
+    np.testing.assert_array_equal(table.values.reshape(-1, 2, 2), expected.swapaxes(1, 2))
+
+
+def test_what_is_denoised_looks_like_the_data(run, tmp_path, geometry, circle):
+    run("denoise", "model", "points.parquet", "--out", tmp_path / "clean.csv")
+    table = load_table(tmp_path / "clean.csv", columns=["x", "y"])
+    np.testing.assert_array_equal(table.values, geometry.denoise(circle))
+    assert list(table.other) == ["kind", "energy"]
+
+
+def test_a_gradient_is_of_a_column_or_of_values_in_a_file(run, tmp_path, geometry, circle):
+    expected = geometry.gradient_of_values(circle, circle[:, 0] ** 2, circle)
+    run("gradient", "model", "points.csv", "--of", "energy", "--out", tmp_path / "gradient.csv")
+    table = load_table(tmp_path / "gradient.csv", drop=["energy"])
+    assert table.names == ("gradient_x", "gradient_y")
+    np.testing.assert_allclose(table.values, expected, rtol=1e-12)
+    run("gradient", "unnamed", "points.npy", "--values", "energy.npy", "--out", tmp_path / "gradient.npy")
+    assert np.load(tmp_path / "gradient.npy").shape == (120, 2)
+
+
+def test_a_geometry_without_names_leaves_the_quantity_out_of_the_coordinates(run, tmp_path):
+    run("gradient", "unnamed", "points.csv", "--of", "energy", "--out", tmp_path / "gradient.csv")
+    run("dimension", "unnamed", "points.csv", "--columns", "x,y")
+
+
+@pytest.mark.parametrize("method", ["geodesic", "flow", "thread"])
+def test_a_path_goes_from_one_row_to_another(run, run_json, tmp_path, circle, method):
+    out = tmp_path / "path.csv"
+    answer = run_json("path", "model", 3, 17, "--data", "points.csv", "--method", method, "--nodes", 5, "--out", out)
+    table = load_table(out)
+    assert table.names == ("x", "y", "time")
+    assert table.shape == (5, 3)
+    np.testing.assert_allclose(table.values[0, :2], circle[3], rtol=1e-6)
+    assert table.values[[0, -1], 2].tolist() == [0, 1]
+    steps = np.linalg.norm(np.diff(table.values[:, :2], axis=0), axis=1)
+    assert answer["length"] == pytest.approx(steps.sum(), rel=1e-5)
+
+
+def test_a_path_goes_between_coordinates(run, tmp_path):
+    run("path", "model", "--nodes", 3, "--out", tmp_path / "path.npy", "--", "-1,0", "0,1")
+    np.testing.assert_allclose(np.load(tmp_path / "path.npy")[[0, -1]], [[-1, 0], [0, 1]], atol=1e-6)
+
+
+def test_images_are_answered_by_images_with_their_labels(run, tmp_path):
+    geometry = MetricMatching.from_pretrained("mnist", device="cpu")
+    with np.load("images.npz") as content:
+        # Read by its reader, pixels have 256 levels.
+        images = geometry.normalization_.encode(np.rint(content["images"] * 255).astype(np.uint8)[:, None])
+    run("denoise", "mnist", "images.npz", "--sigma", "1", "--out", tmp_path / "clean.npz")
+    with np.load(tmp_path / "clean.npz") as content:
+        np.testing.assert_allclose(content["denoised"], geometry.to_pixels(geometry.denoise(images, 1.0)), atol=1e-5)
+        assert content["label"].tolist() == [0, 1]
+
+
+def test_a_report_is_told_what_the_columns_are(run, tmp_path, monkeypatch):
+    calls = []
+
+    def report(self, X, path, **options):
+        calls.append((X.shape, path.name, options))
+        return path
+
+    monkeypatch.setattr(MetricMatching, "report", report, raising=False)
+    more = ["--labels", "kind", "--pair", "0,5", "--pair", "1,2", "--title", "Circle", "--image-shape", "1x2"]
+    run("report", "model", "points.csv", "-o", tmp_path / "page.html", *more)
+    ((shape, name, options),) = calls
+    assert (shape, name) == ((120, 2), "page.html")
+    assert options["labels"].tolist() == ["a", "b"] * 60
+    assert list(options["columns"]) == ["energy"]
+    assert options["pairs"] == [(0, 5), (1, 2)]
+    assert (options["title"], options["image_shape"]) == ("Circle", (1, 2))
+    assert options["command"].startswith("carre report model points.csv")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_report_is_a_page(run, tmp_path):
+    run("report", "model", "points.csv", "-o", tmp_path / "page.html", "--labels", "kind", "--pair", "0,5")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>") or "<html" in page
+    assert "<img " in page or "<svg" in page
+
+
+def test_info_knows_the_machine_and_the_model(run_json):
+    assert run_json("info")["shipped_models"] == ["mnist"]
+    facts = run_json("info", "model")
+    assert (facts["columns"], facts["bandwidth"], facts["steps"]) == (["x", "y"], 0.3, 5)
+    assert run_json("info", "mnist")["data"] == "images of shape (1, 28, 28)"
