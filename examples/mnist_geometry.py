@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from carre import MetricMatching
-from carre.report import plot_image_rows, plot_tangent_images, render_png
+from carre.report import figure_of, plot_image_rows, plot_tangent_images, render_png
 from carre.toolkit import lerp
 
 # Digits that come with the model.
@@ -59,8 +59,8 @@ def run(out: File | None = None, *, max_sweeps: int = 40) -> dict[str, float]:
         strips = plot_image_rows(groups, title="From one digit to another", ends=("start", "end"))
         rows = {"original": pictures(shown), "with noise": pictures(noisy), "denoised": pictures(denoised)}
         cleaned = plot_image_rows({f"noise of deviation {NOISE:g}": rows}, title="Noise taken off")
-        for name, figure in (("tangents", tangents), ("paths", strips), ("denoised", cleaned)):
-            (out / f"{name}.png").write_bytes(render_png(figure))
+        for name, panels in (("tangents", tangents), ("paths", strips), ("denoised", cleaned)):
+            (out / f"{name}.png").write_bytes(render_png(figure_of(panels)))
 
     return {
         "dimension": float(geometry.dimension(shown).mean()),

@@ -16,7 +16,7 @@ from spectra import eigenvectors
 from torch import Tensor
 
 from carre.fields import MetricField
-from carre.report import plot_class_spectra, plot_dimension_over_scales, plot_image_rows, plot_tangent_images
+from carre.report import figure_of, plot_class_spectra, plot_dimension_over_scales, plot_image_rows, plot_tangent_images
 from carre.report.style import BLUE, GREEN, ORANGE, STYLE
 
 _COLUMNS = 9
@@ -56,13 +56,14 @@ def write_spectra(results: dict, field: MetricField, digits: Digits, settings: S
     numbers, vectors, values = eigenvectors(field, chosen, sigma, settings.eigenvectors)
     directions = vectors.cpu().numpy().reshape(*vectors.shape[:2], *digits.pictures(chosen).shape[1:])
     pictured = plot_tangent_images(digits.pictures(chosen), directions, values.cpu().numpy(), numbers=numbers)
-    write(pictured, out / "eigenvectors.png")
+    write(figure_of(pictured), out / "eigenvectors.png")
     by_class = {name: np.array(values) for name, values in results["eigenvalues_by_class"].items()}
-    write(plot_class_spectra(by_class), out / "cumulative.png")
+    write(figure_of(plot_class_spectra(by_class)), out / "cumulative.png")
     scales = [row["bandwidth"] for row in results["scales"]]
     for how, label in (("trace", "sum of the eigenvalues"), ("count", "eigenvalues above ½")):
         curves = {name: [row[f"{how}_by_class"][name] for row in results["scales"]] for name in by_class}
-        write(plot_dimension_over_scales(scales, curves, label=label), out / f"dimension_{how}.png")
+        drawn = plot_dimension_over_scales(scales, curves, label=label)
+        write(figure_of(drawn), out / f"dimension_{how}.png")
 
 
 def write_paths(
@@ -85,10 +86,11 @@ def _strips(field: MetricField, pairs: Pairs, methods: dict[str, Method], digits
         f"class {label}": {name: digits.pictures(nodes[i]) for name, nodes in rows.items()}
         for i, label in enumerate(pairs.labels.tolist())
     }
-    return plot_image_rows(groups, title=title, ends=("start", "end"))
+    return figure_of(plot_image_rows(groups, title=title, ends=("start", "end")))
 
 
 def write_restored(shown: dict[str, dict[str, Tensor]], digits: Digits, out: Path) -> None:
     """Draw spoiled digits and what became of them."""
     groups = {what: {name: digits.pictures(points) for name, points in rows.items()} for what, rows in shown.items()}
-    write(plot_image_rows(groups, title="Spoiled digits, and what the geometry makes of them"), out / "restored.png")
+    drawn = plot_image_rows(groups, title="Spoiled digits, and what the geometry makes of them")
+    write(figure_of(drawn), out / "restored.png")

@@ -1,17 +1,14 @@
 import subprocess
 import sys
 
+import matplotlib
 import numpy as np
 import pytest
+import torch
+from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from carre.report import (
-    plot_denoised_images,
-    plot_dimension_by_class,
-    plot_scale_profile,
-    plot_tangent_images,
-    plot_training,
-)
+from carre.report import figure_of, plot_scale_profile, plot_spectrum, plot_training
 from carre.toolkit import ScaleProfile
 from carre.training import Evaluation, History
 
@@ -31,12 +28,8 @@ def history() -> History:
     return History((0.5, 2.0), (0.3, 0.4), evaluations)
 
 
-def images_in(figure: Figure) -> int:
-    return sum(len(axes.images) for axes in figure.axes)
-
-
 def test_the_scale_profile_has_a_curve_per_eigenvalue_and_marks_the_chosen_scale(profile):
-    top, bottom = plot_scale_profile(profile).axes
+    top, bottom = plot_scale_profile(profile)
     curves = [line for line in top.lines if len(line.get_xdata()) == len(profile.bandwidth)]
     assert len(curves) == profile.eigenvalues.shape[1]
     assert any("σ = 1" in text.get_text() for text in top.texts)
@@ -50,24 +43,14 @@ def test_an_uncalibrated_profile_is_drawn_without_that_curve(profile):
     uncalibrated = ScaleProfile(
         profile.bandwidth, profile.eigenvalues, profile.idempotency, profile.gap, np.full(5, np.nan), 0, "none"
     )
-    _, bottom = plot_scale_profile(uncalibrated).axes
+    _, bottom = plot_scale_profile(uncalibrated)
     labels = [text.get_text() for text in bottom.get_legend().get_texts()]
     assert len(labels) == 2
     assert not any("calibration" in label for label in labels)
 
 
-def test_dimensions_are_counted_by_class_with_their_means():
-    dimension, labels = np.array([1, 1, 2, 4, 4, 4]), np.array(["a", "a", "a", "b", "b", "b"])
-    (panel,) = plot_dimension_by_class(dimension, labels).axes
-    assert [label.get_text() for label in panel.get_xticklabels()] == ["a", "b"]
-    assert {"1.3", "4.0"} <= {text.get_text() for text in panel.texts}
-    *dots, means = panel.collections
-    assert [len(group.get_offsets()) for group in dots] == [2, 1]
-    np.testing.assert_allclose(means.get_offsets()[:, 1], [4 / 3, 4])
-
-
 def test_training_shows_losses_over_steps_and_gain_over_scales(history):
-    left, right, below = plot_training(history).axes
+    left, right, below = plot_training(history)
     for panel in (left, right):
         np.testing.assert_array_equal(panel.lines[0].get_xdata(), [10, 20, 30])
     curves = {line.get_label(): line for line in below.lines}
@@ -76,43 +59,82 @@ def test_training_shows_losses_over_steps_and_gain_over_scales(history):
     np.testing.assert_allclose(curves["this network"].get_xdata(), [0.5, 2.0])
 
 
-def test_tangent_images_show_every_direction_on_symmetric_limits_with_its_eigenvalue():
-    images, directions = np.eye(4)[None].repeat(2, 0), np.random.default_rng(0).standard_normal((2, 3, 4, 4))
-    eigenvalues = np.array([[1.0, 0.5, 0.25], [0.9, 0.8, 0.7]])
-    figure = plot_tangent_images(images, directions, eigenvalues)
-    assert images_in(figure) == 2 * (1 + 3)
-    titles = [axes.get_title() for axes in figure.axes[:8]]
-    assert titles == ["image", "λ = 1.00", "λ = 0.50", "λ = 0.25", "", "λ = 0.90", "λ = 0.80", "λ = 0.70"]
-    limits = {figure.axes[k].images[0].get_clim() for k in (1, 2, 3, 5, 6, 7)}
-    assert len(limits) == 1
-    assert sum(limits.pop()) == 0
-
-
-def test_denoised_images_have_a_named_row_each_on_common_limits():
-    clean = np.random.default_rng(0).uniform(0, 16, (3, 5, 5))
-    figure = plot_denoised_images(clean, clean + 1, {"linear": clean, "kernel": clean})
-    assert images_in(figure) == 4 * 3
-    assert [axes.get_ylabel() for axes in figure.axes[::3]] == ["original", "with noise", "linear", "kernel"]
-    assert {axes.images[0].get_clim() for axes in figure.axes} == {(clean.min(), clean.max())}
-
-
 def test_curves_can_be_drawn_into_part_of_a_larger_figure(profile, history):
     figure = Figure()
     left, right = figure.subfigures(1, 2)
-    assert plot_scale_profile(profile, axes=list(left.subplots(2))) is figure
-    assert plot_training(history, axes=list(right.subplots(3))) is figure
-    assert plot_dimension_by_class(np.ones(2), np.arange(2), axes=figure.add_axes((0.5, 0.5, 0.1, 0.1))) is figure
+    two, three, one = left.subplots(2), right.subplots(3), figure.add_axes((0.5, 0.5, 0.1, 0.1))
+    assert list(plot_scale_profile(profile, axes=two)) == list(two)
+    assert list(plot_training(history, axes=three)) == list(three)
+    assert plot_spectrum([1.0, 0.2], axes=one) is one
+    assert len(figure.axes) == 6
+    assert figure_of(two) is figure_of(one) is figure
 
 
-def test_shapes_that_do_not_fit_are_named():
-    with pytest.raises(ValueError, match="labels must be one per dimension, 3; got 2"):
-        plot_dimension_by_class(np.ones(3), np.ones(2))
-    with pytest.raises(ValueError, match="images, directions and eigenvalues must have shapes"):
-        plot_tangent_images(np.ones((2, 4, 4)), np.ones((2, 3, 4, 4)), np.ones((2, 2)))
-    with pytest.raises(ValueError, match="'kernel' must have the shape of the clean images"):
-        plot_denoised_images(np.ones((2, 4, 4)), np.ones((2, 4, 4)), {"kernel": np.ones((2, 4, 5))})
+def test_the_spectrum_shows_means_quartiles_and_the_threshold():
+    values = np.array([[1.0, 0.4], [0.8, 0.2], [0.6, 0.0], [0.6, 0.0], [0.5, 0.0]])
+    axes = plot_spectrum(torch.as_tensor(values))
+    mean, threshold = axes.lines
+    np.testing.assert_allclose(mean.get_ydata(), [0.7, 0.12])
+    np.testing.assert_array_equal(mean.get_xdata(), [1, 2])
+    assert set(threshold.get_ydata()) == {0.5}
+    (band,) = axes.collections
+    heights = {round(float(y), 6) for x, y in band.get_paths()[0].vertices if x == 1}
+    assert heights == {0.6, 0.8}
+
+
+def test_one_spectrum_has_no_quartiles():
+    axes = plot_spectrum([1.0, 0.2])
+    assert not axes.collections
+    assert axes.get_legend() is None
+
+
+def test_a_figure_is_freed_with_its_plot_unless_somebody_looks(monkeypatch):
+    matplotlib.use("agg")
+    plot_spectrum([1.0, 0.2])
+    assert pyplot.get_fignums() == []
+    monkeypatch.setattr(matplotlib, "is_interactive", lambda: True)
+    axes = plot_spectrum([1.0, 0.2])
+    try:
+        assert figure_of(axes) is pyplot.gcf()
+    finally:
+        pyplot.close(figure_of(axes))
+
+
+def test_many_scales_are_ticks_of_which_some_have_numbers(profile):
+    many = np.geomspace(0.1, 10, 17)
+    wide = ScaleProfile(many, np.ones((17, 2)), np.ones(17), np.ones(17), np.ones(17), 3, "because")
+    for shown, count in ((wide, 9), (profile, 5)):
+        _, bottom = plot_scale_profile(shown)
+        labels = [label.get_text() for label in bottom.get_xticklabels()]
+        assert len(labels) == len(shown.bandwidth)
+        assert sum(label != "" for label in labels) == count
+
+
+def test_a_title_given_afterwards_replaces_the_first_one(profile):
+    panels = [plot_spectrum([1.0, 0.2]), *plot_scale_profile(profile)]
+    for panel in panels:
+        panel.set_title("mine")
+        assert [panel.get_title(loc=loc) for loc in ("left", "center", "right")] == ["", "mine", ""]
+
+
+def test_what_does_not_fit_is_named(profile):
+    with pytest.raises(ValueError, match=r"eigenvalues must be finite, of shape \(n, k\).*got shape \(1, 2, 3\)"):
+        plot_spectrum(np.ones((1, 2, 3)))
+    with pytest.raises(ValueError, match="eigenvalues must be finite"):
+        plot_spectrum([[1.0, np.nan]])
     with pytest.raises(ValueError, match="history must hold at least one evaluation"):
         plot_training(History())
+    with pytest.raises(ValueError, match=r"axes must be 2 matplotlib Axes .* got 3 objects. Make them with"):
+        plot_scale_profile(profile, axes=Figure().subplots(3))
+
+
+def test_a_fit_without_a_profile_is_explained(unchecked):
+    with pytest.raises(TypeError, match=r"profile must be a ScaleProfile; got NoneType\..* with a given bandwidth"):
+        plot_scale_profile(None)
+    with pytest.raises(TypeError, match="axes must be the matplotlib Axes to draw into; got list"):
+        plot_spectrum([1.0], axes=[Figure().subplots()])
+    with pytest.raises(TypeError, match="axes must be what a plot function returned; got Figure"):
+        figure_of(Figure())
 
 
 @pytest.mark.slow

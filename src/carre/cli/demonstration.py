@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from carre import MetricMatching
 
-_STEPS, _WIDTH = 1000, 128
+# The default rank, 14, would cut the dimension off: digits have many directions, ever weaker, and no gap.
+_STEPS, _WIDTH, _RANK = 1000, 128, 40
 _TITLE = "The geometry of handwritten digits"
 
 
@@ -52,7 +53,7 @@ def demo(
     start = time.perf_counter()
     digits, classes = load_digits(return_X_y=True)
     train, test, _, labels = train_test_split(digits, classes, test_size=0.2, stratify=classes, random_state=0)
-    geometry = MetricMatching(max_steps=steps, width=_WIDTH, random_state=0, verbose=not quiet).fit(train)
+    geometry = MetricMatching(rank=_RANK, max_steps=steps, width=_WIDTH, random_state=0, verbose=not quiet).fit(train)
     geometry.save_pretrained(out / "model")
     results = _measure(geometry, test, labels) | {"n_train": len(train), "n_test": len(test)}
     page = geometry.report(

@@ -95,9 +95,10 @@ def plot_scale_profile(profile: ScaleProfile, *, axes: Any = None) -> np.ndarray
     bottom.plot(sigma, profile.idempotency, "o-", color=BLUE, label="how far the eigenvalues are from 0 or 1")
     if np.isfinite(profile.calibration).any():
         bottom.plot(sigma, profile.calibration, "s--", color=ORANGE, label="calibration error (best below 0.1)")
-    bottom.set(ylabel="error", ylim=(0, None))
+    # Room above the curves for the legend.
+    bottom.set(ylabel="error", ylim=(0, 1.6 * bottom.dataLim.y1))
     bottom.set_title("Smaller is better; the scale is chosen from these")
-    bottom.legend(loc="best", fontsize=9, frameon=True, facecolor="white", edgecolor="none")
+    bottom.legend(loc="upper right", fontsize=9)
     for panel in (top, bottom):
         panel.axvline(chosen, color=INK, linewidth=1.2, linestyle=":")
     mark_scales(bottom, sigma.tolist())
