@@ -26,8 +26,8 @@ ORDER = [
     "fitting",
     "function_matching",
     "persistence",
-    "estimator",
     "report",
+    "estimator",
     "benchmarks",
     "cli",
 ]

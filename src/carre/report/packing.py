@@ -1,0 +1,178 @@
+"""What the page's script reads: numbers of every point in few bytes, and JSON that cannot end its script."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from carre.report.columns import Column
+from carre.report.content import ReportContent
+from carre.report.thumbnails import sprite, strip_limits
+
+_MISSING_BYTE, _MISSING_SHORT = 255, 65535
+_LARGEST_ARROW = 127
+
+
+def as_json(value: Any, *, indent: int | None = None) -> str:
+    """Write JSON for a script element: no ``<``, so that nothing in it can end the element; NaN becomes null.
+
+    Example:
+        >>> as_json({"label": "</script>", "x": float("nan")})
+        '{"label": "\\\\u003c/script>", "x": null}'
+    """
+    text = json.dumps(_finite(value), ensure_ascii=False, indent=indent, allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(part) for part in value]
+    if isinstance(value, np.ndarray):
+        return _finite(value.tolist())
+    if isinstance(value, np.generic):
+        return _finite(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _base64(array: np.ndarray, kind: str) -> str:
+    return base64.b64encode(np.ascontiguousarray(array, dtype=np.dtype(kind).newbyteorder("<")).tobytes()).decode()
+
+
+def pack_range(values: np.ndarray) -> dict[str, Any]:
+    """Round numbers to 65,534 steps between their extremes; what is not finite is missing.
+
+    Example:
+        >>> packed = pack_range(np.array([0.0, 1.0, np.nan]))
+        >>> packed["low"], packed["high"], np.frombuffer(base64.b64decode(packed["data"]), "<u2").tolist()
+        (0.0, 1.0, [0, 65534, 65535])
+    """
+    is_known = np.isfinite(values)
+    low, high = (float(values[is_known].min()), float(values[is_known].max())) if is_known.any() else (0.0, 1.0)
+    steps = (np.where(is_known, values, low) - low) / ((high - low) or 1.0) * (_MISSING_SHORT - 1)
+    return {"low": low, "high": high, "data": _base64(np.where(is_known, steps.round(), _MISSING_SHORT), "u2")}
+
+
+def pack_points(content: ReportContent) -> dict[str, Any]:
+    """Pack what the map shows."""
+    scales, plan = content.scales, content.map
+    dimension = np.where(scales.dimension < 0, _MISSING_BYTE, scales.dimension.clip(max=_MISSING_BYTE - 1))
+    length = float(np.abs(plan.arrows).max(initial=0.0)) or 1.0
+    return {
+        "n": len(content.rows),
+        "rows": _base64(content.rows, "u4"),
+        "x": pack_range(plan.places[:, 0]),
+        "y": pack_range(plan.places[:, 1]),
+        "axes": plan.axes,
+        "scales": scales.bandwidth,
+        "chosen": scales.chosen,
+        "notes": scales.notes,
+        "dimension": _base64(dimension, "u1"),
+        "trace": pack_range(scales.trace),
+        "measured": [_named_subset(*part) for part in _subsets(content)],
+        "columns": [_packed_column(column) for column in content.columns],
+        "arrows": {
+            "points": _base64(plan.arrow_points, "u4"),
+            "count": plan.arrows.shape[2],
+            "data": _base64((plan.arrows / length * _LARGEST_ARROW).round(), "i1"),
+        },
+        "paths": [
+            {"rows": path.rows, "connected": path.is_connected, "places": path.places.round(6)}
+            for path in content.paths.found
+        ],
+        "thumbnails": None
+        if content.image_shape is None
+        else sprite(content.points.reshape(-1, *content.image_shape), strip_limits(content)),
+    }
+
+
+def _subsets(content: ReportContent) -> list[tuple[str, np.ndarray, np.ndarray, tuple[str, ...] | None]]:
+    """List what is known at some of the points only: names, points, values, classes."""
+    curvature, checked = content.curvature, content.checked
+    parts: list[tuple[str, np.ndarray, np.ndarray, tuple[str, ...] | None]] = []
+    if curvature.scalar is not None:
+        parts.append(("scalar curvature", curvature.points, curvature.scalar, None))
+    if len(curvature.points):
+        parts.append(("bending |H|", curvature.points, curvature.bending, None))
+    if len(checked.points):
+        names = ("valid", "far from the data", "no clear spectrum", "a kernel disagrees")
+        kind = np.select([~checked.is_near, ~checked.is_clear, ~checked.agrees], [1, 2, 3], 0)
+        parts.append(("validity", checked.points, kind.astype(float), names))
+    return parts
+
+
+def _named_subset(name: str, points: np.ndarray, values: np.ndarray, names: tuple[str, ...] | None) -> dict[str, Any]:
+    packed = {"points": _base64(points, "u4"), "data": _base64(values, "f4")}
+    return {"name": name, **packed, "names": names}
+
+
+def _packed_column(column: Column) -> dict[str, Any]:
+    return {"name": column.name, "data": _base64(column.values, "f4"), "names": column.names}
+
+
+def numbers_of(content: ReportContent) -> dict[str, Any]:
+    """Collect the numbers of the page for other programs: everything but the single points."""
+    scales, estimate, checked, history = content.scales, content.estimate, content.checked, content.history
+    return {
+        "title": content.title,
+        "rows": content.n_rows,
+        "columns": content.dim,
+        "rows_shown": len(content.rows),
+        "dimension": {
+            "value": estimate.value,
+            "interval": estimate.interval,
+            "mean": estimate.mean,
+            "standard_error": estimate.standard_error,
+            "shares": estimate.shares,
+            "bandwidth": estimate.bandwidth,
+            "source": estimate.source,
+        },
+        "warnings": content.warnings,
+        "scales": [
+            {
+                "bandwidth": float(sigma),
+                "mean_trace": float(scales.mean_trace[k]),
+                "mean_dimension": float(scales.mean_dimension[k]),
+                "shares": scales.shares(k),
+                "eigenvalues": {"mean": scales.mean[k], "quartile_1": scales.low[k], "quartile_3": scales.high[k]},
+                "note": scales.notes[k],
+            }
+            for k, sigma in enumerate(scales.bandwidth)
+        ],
+        "validity": {
+            "points": len(checked.points),
+            "valid": int(checked.is_valid.sum()),
+            "far_from_data": int((~checked.is_near).sum()),
+            "no_clear_spectrum": int((~checked.is_clear).sum()),
+            "kernel_disagrees": int((~checked.agrees).sum()),
+            "note": checked.note,
+        },
+        "paths": [
+            {
+                "rows": path.rows,
+                "length": path.length,
+                "straight": path.straight,
+                "connected": path.is_connected,
+                "strayed_in_sigma": path.strayed,
+                "reason": path.reason,
+            }
+            for path in content.paths.found
+        ],
+        "training": {
+            "steps": [look.step for look in history.evaluations],
+            "loss": [look.loss for look in history.evaluations],
+            "mean_loss": [look.mean_loss for look in history.evaluations],
+            "bandwidths": list(history.bandwidths),
+            "gain": history.gain,
+            "kernel_gain": list(history.kernel_gain),
+            "stop_reason": history.stop_reason,
+        },
+        "origin": content.origin,
+    }

@@ -1,0 +1,125 @@
+"""The numbers of a report in plain words."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from carre.report.content import ReportContent
+from carre.training import linear_phase
+
+# A share of the points, and of the whole improvement in a tenth of the training.
+_NEARLY_ALL, _HALF, _STILL_FALLING = 0.9, 0.5, 0.05
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number with its noun.
+
+    Example:
+        >>> counted(1, "dimension"), counted(3, "dimension")
+        ('1 dimension', '3 dimensions')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def headline(content: ReportContent) -> str:
+    """Say how many dimensions, at which scale."""
+    estimate = content.estimate
+    return f"{counted(estimate.value, 'dimension')}, at scale σ = {estimate.bandwidth:.3g}"
+
+
+def certainty(content: ReportContent) -> str:
+    """Say how sure the number of dimensions is."""
+    estimate = content.estimate
+    (low, high), share = estimate.interval, estimate.shares.get(estimate.value, 0.0)
+    have = f"{share:.0%} of {len(estimate.local):,} points have exactly {estimate.value}"
+    checked, valid = content.checked, ""
+    if len(checked.points) and checked.is_clear.mean() < _HALF:
+        valid = f" At {1 - checked.is_clear.mean():.0%} of the checked points eigenvalues fall without a clear gap."
+    elif len(checked.points):
+        valid = f" The geometry is valid at {checked.is_valid.mean():.0%} of the points that were checked."
+    if low == high and share >= _NEARLY_ALL:
+        start = f"A clear answer: {have}, and the count stays the same as σ varies by √2 either way."
+    elif low == high:
+        start = f"Typical, not everywhere: {have}, and the median stays the same as σ varies by √2 either way."
+    else:
+        start = (
+            f"A matter of degree: between {low} and {high} as σ varies by √2 either way; {have}. "
+            "Use the slider to see how the count changes with the scale."
+        )
+    return start + valid
+
+
+def verdict(content: ReportContent) -> str:
+    """Say the same in a word or two."""
+    if content.warnings:
+        return "read the warnings"
+    low, high = content.estimate.interval
+    share = content.estimate.shares.get(content.estimate.value, 0.0)
+    if low == high:
+        return "clear" if share >= _NEARLY_ALL else "varies from point to point"
+    return "depends on the scale"
+
+
+def summary_facts(content: ReportContent) -> list[tuple[str, str, str]]:
+    """List the main numbers: names, values, and what they mean."""
+    estimate, scales, checked = content.estimate, content.scales, content.checked
+    sigma = float(scales.bandwidth[scales.chosen])
+    shown, rows = len(content.rows), content.n_rows
+    part = "all of them are shown" if shown == rows else f"of which {shown:,}, chosen by chance, are measured and shown"
+    kind = "rows of values per picture" if content.image_shape else "rows and columns"
+    low, high = estimate.interval
+    lines = [
+        ("Points", f"{rows:,} × {content.dim:,}", f"{kind}; {part}"),
+        (
+            "Dimension",
+            f"{estimate.value}" if low == high else f"{estimate.value} ({low} to {high})",
+            f"median over the points; mean {estimate.mean:.2f} ± {_error(estimate.standard_error)}",
+        ),
+        ("Scale σ", f"{sigma:.3g}", str(content.origin["scale"])),
+        (
+            "Trace of the metric",
+            f"{scales.mean_trace[scales.chosen]:.2f}",
+            "a dimension that need not be whole: the sum of the eigenvalues",
+        ),
+    ]
+    if len(checked.points):
+        valid = int(checked.is_valid.sum())
+        lines.append(("Valid", f"{valid:,} of {len(checked.points):,}", "points at which nothing speaks against it"))
+    if len(content.curvature.points):
+        bend = float(np.median(content.curvature.bending))
+        radius = f"; as a circle of radius {1 / bend:.3g}" if estimate.value == 1 and bend > 0 else ""
+        lines.append(("Bending |H|", f"{bend:.3g}", f"median length of the mean curvature vector{radius}"))
+    return lines
+
+
+def _error(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2f}"
+
+
+def training_verdict(history: Any) -> str:
+    """Say whether training was long enough."""
+    looks = history.evaluations
+    if not looks:
+        return "Nothing is known about the training: no samples were held out to watch it."
+    begin = f"Training took {history.steps:,} steps"
+    begin += f" ({history.stop_reason}). " if history.stop_reason else ". "
+    if linear_phase(history):
+        return (
+            begin + "It was too short: a kernel on the samples sees curvature that the network does not. Train longer."
+        )
+    losses = [look.loss for look in looks]
+    if len(losses) < 3:
+        return begin + "There were too few looks at held-out samples to see a trend."
+    gained, last = losses[0] - min(losses), losses[-2] - losses[-1]
+    if gained > 0 and last > _STILL_FALLING * gained:
+        return (
+            begin + f"The held-out loss was still falling: {last / gained:.0%} of the whole improvement came with the "
+            "last look. Training longer may sharpen the picture."
+        )
+    kept = looks[history.kept].step
+    if kept < looks[-1].step:
+        return begin + f"It was long enough: the held-out loss was best at step {kept:,}, whose weights were kept."
+    return begin + "It was long enough: the held-out loss is flat at the end."

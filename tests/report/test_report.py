@@ -1,0 +1,192 @@
+"""The report as a file: whole, self-contained, safe, and complete without a browser."""
+
+import base64
+import itertools
+import json
+import os
+import re
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+from carre.report import write_report
+from carre.report.charts import curve_chart, histogram_chart, spectrum_chart
+from carre.report.packing import as_json, pack_range
+from carre.report.report import render
+from carre.report.wording import certainty, headline, training_verdict, verdict
+from carre.training import Evaluation, History
+from tests.report.fits import EVIL, circle, page, plane_content, plane_geometry, table_content
+from tests.report.test_page import VOID, Reader
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+KINDS = ["plane", "table", pytest.param("images", marks=pytest.mark.slow)]
+
+
+def read(kind: str) -> Reader:
+    """Parse a report; what is drawn may be closed by itself."""
+    VOID.update({"input", "path", "rect", "circle"})
+    reader = Reader()
+    reader.handle_startendtag = lambda tag, attributes: reader.seen.append((tag, dict(attributes)))
+    reader.feed(page(kind).read_text(encoding="utf-8"))
+    reader.close()
+    assert not reader.open
+    return reader
+
+
+def block(text: str, name: str) -> dict:
+    (found,) = re.findall(rf'<script type="application/json" id="{name}">(.*?)</script>', text, re.DOTALL)
+    return json.loads(found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_headings_are_in_order_and_ids_are_unique(kind):
+    seen = read(kind).seen
+    levels = [int(tag[1]) for tag, _ in seen if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    ids = [attributes["id"] for _, attributes in seen if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = [attributes["href"] for tag, attributes in seen if tag == "a"]
+    assert {link.removeprefix("#") for link in links} <= set(ids)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pictures_and_charts_say_what_they_show(kind):
+    seen = read(kind).seen
+    assert all(attributes["alt"] for tag, attributes in seen if tag == "img")
+    charts = [attributes for tag, attributes in seen if tag == "svg" and attributes.get("class") == "chart"]
+    assert charts
+    assert all(attributes["aria-label"] and attributes["role"] == "img" for attributes in charts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_loaded_from_anywhere(kind):
+    text = page(kind).read_text(encoding="utf-8")
+    assert "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'" in text
+    for reference in ("https:", "<link", "@import", "url(", "fetch(", "XMLHttpRequest"):
+        assert reference not in text
+    # The name of a language is no address.
+    assert set(re.findall(r"http://[\w./]+", text)) <= {"http://www.w3.org/2000/svg"}
+
+
+def test_text_cannot_break_the_page():
+    text = page("table").read_text(encoding="utf-8")
+    assert EVIL not in text
+    reader = read("table")
+    assert not {"b"} & {tag for tag, _ in reader.seen}
+    assert sum(tag == "script" for tag, _ in reader.seen) == 3
+    assert f"A table {EVIL}" in reader.text
+    assert EVIL in block(text, "data")["columns"][0]["names"]
+
+
+def test_the_numbers_are_there_for_other_programs():
+    content = plane_content()
+    numbers = block(page("plane").read_text(encoding="utf-8"), "numbers")
+    assert numbers["dimension"]["value"] == content.estimate.value
+    assert numbers["scales"][content.scales.chosen]["bandwidth"] == content.scales.bandwidth[content.scales.chosen]
+    assert numbers["validity"]["valid"] == int(content.checked.is_valid.sum())
+    assert numbers["origin"]["data, SHA-256"] == content.origin["data, SHA-256"]
+    for scale in numbers["scales"]:
+        np.testing.assert_allclose(sum(scale["shares"].values()), 1.0)
+        np.testing.assert_allclose(sum(scale["eigenvalues"]["mean"]), scale["mean_trace"])
+
+
+def test_points_are_packed_without_loss_that_could_be_seen():
+    content = plane_content()
+    data = block(page("plane").read_text(encoding="utf-8"), "data")
+    dimension = np.frombuffer(base64.b64decode(data["dimension"]), "u1").reshape(content.scales.dimension.shape)
+    np.testing.assert_array_equal(dimension, content.scales.dimension)
+    steps = np.frombuffer(base64.b64decode(data["x"]["data"]), "<u2")
+    span = data["x"]["high"] - data["x"]["low"]
+    np.testing.assert_allclose(
+        data["x"]["low"] + steps / 65534 * span, content.map.places[:, 0], rtol=0, atol=span / 65534
+    )
+    np.testing.assert_array_equal(np.frombuffer(base64.b64decode(data["rows"]), "<u4"), content.rows)
+
+
+def test_what_is_missing_stays_missing():
+    packed = pack_range(np.full(3, np.nan))
+    assert np.frombuffer(base64.b64decode(packed["data"]), "<u2").tolist() == [65535] * 3
+    assert json.loads(as_json({"a": [np.nan, np.float32(1), np.int64(2)]})) == {"a": [None, 1.0, 2]}
+    data = block(page("table").read_text(encoding="utf-8"), "data")
+    labels = np.frombuffer(base64.b64decode(data["columns"][0]["data"]), "<f4")
+    assert np.isnan(labels[0])
+    assert not np.isnan(labels[1:]).any()
+
+
+def test_ten_thousand_points_with_columns_stay_below_five_megabytes():
+    """The size is that of what is packed per point: nothing else grows with their number."""
+    content = table_content()
+    n, small = 10_000, len(render(content))
+    data = block(page("table").read_text(encoding="utf-8"), "data")
+    per_point = [data["rows"], data["x"]["data"], data["y"]["data"], data["dimension"], data["trace"]["data"]]
+    per_point += [column["data"] for column in data["columns"]]
+    grown = sum(len(text) for text in per_point) * n / len(content.rows)
+    assert len(content.scales.bandwidth) >= 12
+    assert len(data["columns"]) == 13
+    assert small + grown < 5e6
+
+
+def test_the_report_appears_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "report.html"
+    path.write_text("old", encoding="utf-8")
+
+    def fail(source, target):
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="the disk is gone"):
+        write_report(plane_geometry(), circle(), path, pairs=0, max_points=10)
+    assert path.read_text(encoding="utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_method_of_the_estimator_writes_it_and_tells_how_far_it_is(tmp_path):
+    told: list[float] = []
+    options = {"pairs": 0, "max_points": 10, "title": "By function", "command": "carre report <x>"}
+    path = write_report(plane_geometry(), circle(), tmp_path / "a.html", progress=told.append, **options)
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+    assert "carre report &lt;x&gt;" in path.read_text(encoding="utf-8")
+    again = plane_geometry().report(circle(), tmp_path / "b.html", **options)
+    assert again == tmp_path / "b.html"
+    assert "<title>By function</title>" in again.read_text(encoding="utf-8")
+
+
+def test_scripts_and_styles_lie_in_the_package_and_stay_small():
+    names = [item.name for item in files("carre.report").iterdir() if item.name.endswith((".js", ".css"))]
+    assert {"page.css", "report.css", "map.js", "explorer.js"} <= set(names)
+    for name in names:
+        assert len(files("carre.report").joinpath(name).read_text(encoding="utf-8").splitlines()) <= 300
+
+
+def test_words_follow_the_numbers():
+    content = plane_content()
+    assert f"σ = {content.estimate.bandwidth:.3g}" in headline(content)
+    assert f"{len(content.estimate.local):,} points" in certainty(content)
+    assert verdict(content) in {"clear", "varies from point to point", "depends on the scale", "read the warnings"}
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [([3.0, 2.0, 1.99], "flat at the end"), ([3.0, 2.0, 1.0], "still falling"), ([3.0, 1.0, 2.0], "best at step 200")],
+)
+def test_training_is_judged_by_its_end(losses, expected):
+    looks = [Evaluation(100 * (k + 1), 1.0, loss, loss, loss, ()) for k, loss in enumerate(losses)]
+    history = History(evaluations=looks, steps=300, kept=int(np.argmin(losses)))
+    assert expected in training_verdict(history)
+
+
+def test_charts_place_numbers_where_they_belong():
+    svg = spectrum_chart(np.array([1.0, 0.2]), np.array([0.9, 0.1]), np.array([1.0, 0.3]), top=1.0, alt="x")
+    heights = [float(height) for height in re.findall(r'class="bar[^>]*height="([\d.]+)"', svg)]
+    np.testing.assert_allclose(heights[1] / heights[0], 0.2, atol=0.01)
+    svg = histogram_chart({2: 0.25, 3: 0.75}, span=(2, 3), alt="x")
+    heights = [float(height) for height in re.findall(r'class="bar[^>]*height="([\d.]+)"', svg)]
+    np.testing.assert_allclose(heights[1] / heights[0], 3.0, atol=0.05)
+    svg = curve_chart([1, 10, 100], {"y": [0.0, float("nan"), 2.0]}, x_label="", y_label="", alt="", log=True, marked=1)
+    places = [float(place) for place in re.search('data-places="([^"]*)"', svg)[1].split()]
+    np.testing.assert_allclose(places[1] - places[0], places[2] - places[1], atol=0.11)
+    assert svg.count('class="dot') == 2
