@@ -9,7 +9,8 @@ import pytest
 from tests.cli.conftest import invoke
 
 PAGE = Path(__file__).parents[2] / "docs" / "command_line.md"
-# Less training; and the benchmark, which has tests of its own, is only asked what it can do.
+# Less training; and the benchmark, which has tests of its own, is only asked what it can do. After so little of it a
+# kernel would answer instead of the network, which takes long.
 SHORTER = {
     "--budget 1m": "--steps 40 --sigma 0.3",
     "carre demo": "carre demo --steps 5",
@@ -24,8 +25,9 @@ def shortened(command):
 
 
 @pytest.mark.slow
-def test_the_page_on_the_command_line_runs(tmp_path, monkeypatch):
+def test_the_page_on_the_command_line_runs(tmp_path, monkeypatch, short_reports):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("carre.estimator.tools.linear_phase", lambda history: None)
     text = PAGE.read_text(encoding="utf-8")
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(block, {})

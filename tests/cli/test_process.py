@@ -47,7 +47,7 @@ def test_a_program_exits_with_two_and_a_sentence_for_wrong_input(tmp_path):
 @pytest.mark.slow
 def test_what_was_interrupted_is_resumed_to_the_same_model(place, tmp_path):
     def fit(out, *more):
-        return [*CARRE, "fit", str(place / "points.csv"), "--drop", "energy", "--steps", "200", "--out", out, *more]
+        return [*CARRE, "fit", str(place / "points.csv"), "--drop", "energy", "--steps", "60", "--out", out, *more]
 
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(

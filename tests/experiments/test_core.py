@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from carre.training.defaults import DataScale
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -38,7 +40,10 @@ def test_the_experiment_runs_on_a_small_sphere():
 
 
 @pytest.mark.slow
-def test_the_quick_start_of_the_readme_runs_as_printed(capsys):
+def test_the_quick_start_of_the_readme_runs_as_printed(capsys, tmp_path, monkeypatch, short_reports):
+    """As printed, but with half the training and a report that takes seconds."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(DataScale, "max_steps", lambda scale, device: 1000)
     code = re.search(r"## Quick start\n\n```python\n(.*?)```", README, re.DOTALL).group(1)
     assert len(code.strip().splitlines()) <= 13
     scope = {}
@@ -50,3 +55,5 @@ def test_the_quick_start_of_the_readme_runs_as_printed(capsys):
     exec(tools, scope)
     assert "dimension 2" in capsys.readouterr().out
     assert bool(scope["path"].connected.all())
+    exec(re.search(r"\(\[the report\]\(.*?```python\n(.*?)```", README, re.DOTALL).group(1), scope)
+    assert "2 dimensions, at scale" in (tmp_path / "roll.html").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "report.md"
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_the_page_on_the_report_runs(tmp_path, monkeypatch):
+def test_the_page_on_the_report_runs(tmp_path, monkeypatch, short_reports):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):

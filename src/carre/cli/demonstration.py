@@ -69,7 +69,7 @@ def _measure(geometry: MetricMatching, test: np.ndarray, labels: np.ndarray) -> 
     import numpy as np  # noqa: PLC0415
 
     estimate = geometry.estimate_dimension(test)
-    sigma, local = geometry.bandwidth_, geometry.dimension(test)
+    sigma, local = geometry.bandwidth_, estimate.local
     noisy = test + sigma * np.random.default_rng(0).standard_normal(test.shape)
     left = np.square(geometry.denoise(noisy) - test).sum() / np.square(noisy - test).sum()
     return {
@@ -78,7 +78,7 @@ def _measure(geometry: MetricMatching, test: np.ndarray, labels: np.ndarray) -> 
         "bandwidth_reason": None if geometry.scale_profile_ is None else geometry.scale_profile_.reason,
         "rank": geometry.rank_,
         "score": geometry.score(test),
-        "dimension": float(local.mean()),
+        "dimension": estimate.mean,
         "dimension_interval": list(estimate.interval),
         "dimension_by_class": {str(name): float(local[labels == name].mean()) for name in np.unique(labels)},
         "noise_removed": float(1 - left),

@@ -94,6 +94,14 @@ def load_table(
 
     Raises:
         DamagedFileError: The file is cut off, of another format, or its rows differ in length.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     file = Path(folder, "plants.csv")
+        ...     _ = file.write_text("height,width,kind\\n1.5,2,oak\\n3,0.5,ash\\n")
+        ...     load_table(file)
+        Table('plants', n=2, names=('height', 'width'), other=('kind',))
     """
     if key is None and isinstance(path, str) and "::" in path and not Path(path).exists():
         path, key = path.rsplit("::", 1)

@@ -13,10 +13,12 @@ from tqdm import tqdm
 from carre import toolkit
 from carre.estimator.conversion import as_batch, brought_back, converted, of_images
 from carre.estimator.queries import QueryMethods
-from carre.toolkit import Path, SampleGraph
+from carre.toolkit import KernelChoice, Path, SampleGraph
 from carre.toolkit.batches import Progress
 
 _BAR_AFTER_SECONDS = 2.0
+# Kept for the next call, and made again where they are missing.
+_REMADE = ("_graph", "_kernel")
 
 
 class ToolCalls(QueryMethods):
@@ -90,9 +92,19 @@ class ToolCalls(QueryMethods):
             self._graph = known = (sigma, graph)
         return {"samples": known[1], **options}
 
+    def _kernel_of(self, points: Tensor) -> KernelChoice:
+        """Choose a kernel on the landmarks, in the precision of points; it is kept for the next call."""
+        known: KernelChoice | None = self.__dict__.get("_kernel")
+        if known is None or known.field.samples.dtype != points.dtype:
+            self._kernel = known = toolkit.choose_kernel(self.landmarks_.to(points))
+        return known
+
+    def _forget(self) -> None:
+        for name in _REMADE:
+            self.__dict__.pop(name, None)
+
     def __getstate__(self) -> Any:
-        # The graph is made again when it is needed.
-        return {name: value for name, value in super().__getstate__().items() if name != "_graph"}  # type: ignore[attr-defined]
+        return {name: value for name, value in super().__getstate__().items() if name not in _REMADE}  # type: ignore[attr-defined]
 
     @contextmanager
     def _bar(self, task: str) -> Iterator[Progress]:

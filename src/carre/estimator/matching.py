@@ -208,7 +208,7 @@ class MetricMatching(ToolMethods, ImageMethods, ReportMethods, SavingMethods, Ba
         self.rank_ = fit.rank
         chosen = np.random.default_rng(seed).permutation(len(points.tensor))[:_MOST_LANDMARKS]
         self.landmarks_ = points.tensor.detach()[torch.from_numpy(chosen)].cpu()
-        self.__dict__.pop("_graph", None)
+        self._forget()
         self._warn(len(points.tensor))
         return self
 

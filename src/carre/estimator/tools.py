@@ -46,7 +46,7 @@ class ToolMethods(CalculusMethods, PathMethods):
         placed = self._validated(X).tensor.detach().to(self.device_)
         with self._bar("dimension") as progress:
             if bandwidth is None and linear_phase(self.history_) is not None:
-                choice = toolkit.choose_kernel(self.landmarks_.to(placed))
+                choice = self._kernel_of(placed)
                 found = toolkit.estimate_dimension(choice.field, placed, choice.bandwidth, progress=progress)
                 source = "by a kernel on the landmarks, since the network has not resolved the data; train longer"
                 return dataclasses.replace(found, source=source)

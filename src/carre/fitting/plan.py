@@ -39,6 +39,12 @@ class FitPlan:
         batch_size: Noisy points per step.
         device: Where.
         memory: A rough estimate of the bytes that training takes there.
+
+    Example:
+        >>> line = torch.linspace(0, 1, 200)[:, None] * torch.tensor([1.0, 2.0, 2.0])
+        >>> plan = plan_fit(line, FitSettings(), seed=0, device=torch.device("cpu"))
+        >>> plan.dim, plan.hull_dim  # all samples lie on a line
+        (3, 1)
     """
 
     n_samples: int

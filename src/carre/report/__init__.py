@@ -14,15 +14,11 @@ from carre.report.figures import plot_scale_profile, plot_spectrum, plot_trainin
 from carre.report.images import plot_denoised_images, plot_tangent_images
 from carre.report.maps import plot_dimension_map, plot_paths, plot_scalar_field
 from carre.report.overview import plot_overview
-from carre.report.page import Fact, Picture, Section, render_png, write_page
-from carre.report.panels import figure_of
+from carre.report.panels import figure_of, render_png
 from carre.report.report import write_report
 from carre.report.strips import plot_image_rows, plot_path_strip
 
 __all__ = [
-    "Fact",
-    "Picture",
-    "Section",
     "figure_of",
     "plot_class_spectra",
     "plot_denoised_images",
@@ -42,6 +38,5 @@ __all__ = [
     "plot_training",
     "plot_vectors",
     "render_png",
-    "write_page",
     "write_report",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from typing import Any
 
@@ -9,6 +10,8 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+_DPI = 150
 
 
 def new_figure(size: tuple[float, float]) -> Figure:
@@ -77,3 +80,19 @@ def figure_of(axes: Axes | np.ndarray) -> Figure:
     figure = panels[0].figure.figure
     assert isinstance(figure, Figure)
     return figure
+
+
+def render_png(drawing: Any) -> bytes:
+    """Render a figure once, for a page and for a file of its own.
+
+    Args:
+        drawing: A matplotlib figure, or what a ``plot_*`` function returned: axes, or an array of them.
+
+    Example:
+        >>> render_png(Figure(figsize=(1, 1)))[1:4]
+        b'PNG'
+    """
+    figure = drawing if isinstance(drawing, Figure) else figure_of(drawing)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=_DPI)
+    return buffer.getvalue()

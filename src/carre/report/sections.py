@@ -10,7 +10,7 @@ from carre.report.charts import curve_chart
 from carre.report.content import PathFound, ReportContent
 from carre.report.images import plot_tangent_images
 from carre.report.markup import details, facts, paragraphs, picture, section, table
-from carre.report.page import render_png
+from carre.report.panels import render_png
 from carre.report.thumbnails import film, strip_limits
 from carre.report.wording import certainty, headline, summary_facts, training_verdict, verdict
 

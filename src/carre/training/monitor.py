@@ -56,6 +56,10 @@ class LinearPhaseWarning(UserWarning):
         >>> import warnings
         >>> with warnings.catch_warnings():
         ...     warnings.simplefilter("error", LinearPhaseWarning)  # a fit that is not done is an error in here
+        ...     warnings.warn("train longer", LinearPhaseWarning)
+        Traceback (most recent call last):
+            ...
+        carre.training.monitor.LinearPhaseWarning: train longer
     """
 
 
