@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import re
+from html.parser import HTMLParser
 from importlib.resources import files
 
 import numpy as np
@@ -17,17 +18,35 @@ from carre.report.report import render
 from carre.report.wording import certainty, headline, training_verdict, verdict
 from carre.training import Evaluation, History
 from tests.report.fits import EVIL, circle, page, plane_content, plane_geometry, table_content
-from tests.report.test_page import VOID, Reader
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 KINDS = ["plane", "table", pytest.param("images", marks=pytest.mark.slow)]
 
 
+class Reader(HTMLParser):
+    """Collects what a page holds, and checks that every element is closed in order; what is drawn closes itself."""
+
+    VOID = frozenset({"meta", "img", "input", "path", "rect", "circle"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.append((tag, dict(attributes)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.seen.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
 def read(kind: str) -> Reader:
-    """Parse a report; what is drawn may be closed by itself."""
-    VOID.update({"input", "path", "rect", "circle"})
     reader = Reader()
-    reader.handle_startendtag = lambda tag, attributes: reader.seen.append((tag, dict(attributes)))
     reader.feed(page(kind).read_text(encoding="utf-8"))
     reader.close()
     assert not reader.open
