@@ -13,9 +13,10 @@ import pytest
 
 from carre.report import write_report
 from carre.report.charts import curve_chart, histogram_chart, spectrum_chart
+from carre.report.content import Checked
 from carre.report.packing import as_json, pack_range
 from carre.report.report import render
-from carre.report.wording import certainty, headline, training_verdict, verdict
+from carre.report.wording import _validity, certainty, headline, training_verdict, verdict
 from carre.training import Evaluation, History
 from tests.report.fits import EVIL, circle, page, plane_content, plane_geometry, table_content
 
@@ -32,6 +33,7 @@ class Reader(HTMLParser):
         super().__init__()
         self.open: list[str] = []
         self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
 
     def handle_starttag(self, tag, attributes):
         self.seen.append((tag, dict(attributes)))
@@ -43,6 +45,9 @@ class Reader(HTMLParser):
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
 
 
 def read(kind: str) -> Reader:
@@ -186,6 +191,14 @@ def test_words_follow_the_numbers():
     assert f"σ = {content.estimate.bandwidth:.3g}" in headline(content)
     assert f"{len(content.estimate.local):,} points" in certainty(content)
     assert verdict(content) in {"clear", "varies from point to point", "depends on the scale", "read the warnings"}
+
+
+def test_what_speaks_most_often_against_points_is_said_beside_their_number():
+    yes, no = np.array([True, True, True]), np.array([False, True, False])
+    one = np.array([True, False, True])
+    assert "mostly: no clear gap" in _validity(Checked(np.arange(3), one, no, yes, ("", "", ""), ""))
+    assert "mostly: farther from" in _validity(Checked(np.arange(3), no, one, yes, ("", "", ""), ""))
+    assert "mostly" not in _validity(Checked(np.arange(3), yes, yes, yes, ("", "", ""), ""))
 
 
 @pytest.mark.parametrize(

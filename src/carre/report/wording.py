@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from carre.report.content import ReportContent
+from carre.report.content import Checked, ReportContent
 from carre.training import linear_phase
 
 # A share of the points, and of the whole improvement in a tenth of the training.
@@ -87,12 +87,24 @@ def summary_facts(content: ReportContent) -> list[tuple[str, str, str]]:
     ]
     if len(checked.points):
         valid = int(checked.is_valid.sum())
-        lines.append(("Valid", f"{valid:,} of {len(checked.points):,}", "points at which nothing speaks against it"))
+        lines.append(("Valid", f"{valid:,} of {len(checked.points):,}", _validity(checked)))
     if len(content.curvature.points):
         bend = float(np.median(content.curvature.bending))
         radius = f"; as a circle of radius {1 / bend:.3g}" if estimate.value == 1 and bend > 0 else ""
         lines.append(("Bending |H|", f"{bend:.3g}", f"median length of the mean curvature vector{radius}"))
     return lines
+
+
+def _validity(checked: Checked) -> str:
+    """Say what speaks most often against a point, where something does."""
+    shares = {
+        "no clear gap between eigenvalues, as in data without a sharp dimension": ~checked.is_clear,
+        "farther from the data than noise would carry them": ~checked.is_near,
+        "a kernel on the samples sees another geometry": ~checked.agrees,
+    }
+    most = max(shares, key=lambda reason: float(shares[reason].mean()))
+    meaning = "points at which nothing speaks against it"
+    return f"{meaning}; at the others mostly: {most}" if shares[most].any() else meaning
 
 
 def _error(value: float) -> str:
