@@ -122,3 +122,14 @@ def test_bad_samples_are_refused_in_a_sentence(samples, message):
 def test_bad_settings_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
         MetricMatching(**{**TINY, **settings}).fit(circle(60))
+
+
+@pytest.mark.parametrize("factor", [1e200, 1e18])
+def test_numbers_whose_squares_overflow_are_refused(factor):
+    with pytest.raises(ValueError, match="X must lie within ±1e\\+17: squares would overflow"):
+        MetricMatching(**TINY).fit(factor * circle())
+
+
+def test_tiny_units_beyond_rounding_are_named():
+    with pytest.raises(ValueError, match=r"nor differ by less than rounding.*Multiply tiny units"):
+        MetricMatching(**TINY).fit(1e-200 * circle())

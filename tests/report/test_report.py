@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
 
@@ -16,6 +17,7 @@ from carre.report.charts import curve_chart, histogram_chart, spectrum_chart
 from carre.report.content import Checked
 from carre.report.packing import as_json, pack_range
 from carre.report.report import render
+from carre.report.sections import validity
 from carre.report.wording import _validity, certainty, headline, training_verdict, verdict
 from carre.training import Evaluation, History
 from tests.report.fits import EVIL, circle, page, plane_content, plane_geometry, table_content
@@ -191,6 +193,24 @@ def test_words_follow_the_numbers():
     assert f"σ = {content.estimate.bandwidth:.3g}" in headline(content)
     assert f"{len(content.estimate.local):,} points" in certainty(content)
     assert verdict(content) in {"clear", "varies from point to point", "depends on the scale", "read the warnings"}
+
+
+def test_where_a_kernel_answers_every_part_says_that_the_network_has_not_resolved_the_data():
+    content = plane_content()
+    kernel = replace(content.estimate, source="by a kernel on the landmarks", bandwidth=0.77)
+    text = render(replace(content, estimate=kernel))
+    assert "by a kernel, at scale σ = 0.77" in text
+    assert text.count("The network has not resolved the data: at σ =") == 4
+    assert "The geometry is valid at" not in text
+    assert "The network has not resolved" not in render(content)
+
+
+def test_what_was_not_compared_is_not_counted():
+    content = plane_content()
+    row = "a kernel on the samples sees another geometry"
+    for is_compared in (True, False):
+        text = validity(replace(content, checked=replace(content.checked, is_compared=is_compared)))
+        assert (row in text) == is_compared
 
 
 def test_what_speaks_most_often_against_points_is_said_beside_their_number():

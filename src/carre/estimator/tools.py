@@ -43,7 +43,10 @@ class ToolMethods(CalculusMethods, PathMethods):
             >>> estimate.value, estimate.interval, estimate.shares
             (1, (1, 1), {1: 1.0})
         """
-        placed = self._validated(X).tensor.detach().to(self.device_)
+        points = self._validated(X)
+        placed = points.tensor.detach().to(self.device_)
+        if bandwidth is not None:
+            self._sigma(points, bandwidth)
         with self._bar("dimension") as progress:
             if bandwidth is None and linear_phase(self.history_) is not None:
                 choice = self._kernel_of(placed)

@@ -59,7 +59,10 @@ class AffineFrame:
         energy = math.fsum(float(part.square().sum()) for part in _centered(samples, center)) / len(samples)
         scale = math.sqrt(energy / max(n_coordinates, 1))
         if n_coordinates == 0 or scale <= rounding:
-            raise ValueError("samples must not all be the same point: there is no geometry to learn")
+            raise ValueError(
+                "samples must not all be the same point, nor differ by less than rounding: there is no geometry to "
+                "learn. Multiply tiny units by a constant"
+            )
         return cls(center, scale, basis)
 
     @property

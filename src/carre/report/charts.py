@@ -101,7 +101,7 @@ def spectrum_chart(mean: np.ndarray, low: np.ndarray, high: np.ndarray, *, top: 
     half = frame.up(0.5)
     frame.add(f'<path class="threshold" d="M{frame.left} {half}H{_WIDTH - _RIGHT}"/>')
     frame.add(
-        f'<text class="tick" x="{_WIDTH - _RIGHT}" y="{half - 5}" text-anchor="end">above ½: along the data</text>'
+        f'<text class="tick halo" x="{_WIDTH - _RIGHT}" y="{half - 5}" text-anchor="end">above ½: along the data</text>'
     )
     return frame.svg(alt)
 

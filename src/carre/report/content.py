@@ -137,6 +137,7 @@ class Checked:
         agrees: Whether a kernel agrees, or cannot tell.
         reasons: A sentence on each that is not valid.
         note: How it was checked, or why not.
+        is_compared: Whether a kernel was asked.
     """
 
     points: np.ndarray
@@ -145,6 +146,7 @@ class Checked:
     agrees: np.ndarray
     reasons: tuple[str, ...]
     note: str
+    is_compared: bool = True
 
     @property
     def is_valid(self) -> np.ndarray:

@@ -6,7 +6,8 @@ from html import escape
 
 from carre.report.charts import curve_chart, histogram_chart, spectrum_chart
 from carre.report.content import ReportContent
-from carre.report.markup import details, section, table
+from carre.report.markup import details, paragraphs, section, table
+from carre.report.wording import unresolved
 
 _MOST_EIGENVALUES = 12
 
@@ -27,6 +28,7 @@ def explorer(content: ReportContent) -> str:
         "the units of the data: what varies less is taken for noise. Move the slider, and everything in this section "
         f"follows.{escape(fewer)}</p>"
     )
+    intro += paragraphs(unresolved(content))
     return section(
         "From near and from afar",
         "\n".join([intro, _slider(content), '<div class="board">', _charts(content), _map(content), "</div>"]),

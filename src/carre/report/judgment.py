@@ -43,7 +43,7 @@ def check_points(geometry: Any, points: Tensor, bandwidth: float, *, seconds: fl
     if not with_samples:
         note += " To save time they were not compared with a kernel on the samples."
     near, clear, agrees = (np.asarray(flag) for flag in (found.near_data, found.clear_spectrum, found.agrees))
-    return Checked(some.numpy(), near, clear, agrees, found.reasons, note)
+    return Checked(some.numpy(), near, clear, agrees, found.reasons, note, with_samples)
 
 
 def measure_curvature(
@@ -99,8 +99,8 @@ def warnings_of(geometry: Any, estimate: DimensionEstimate, scales: ScaleTable, 
         found.append(f"The network was not trained for long enough: {linear}.")
     if estimate.source:
         found.append(
-            f"The number of dimensions was therefore estimated {estimate.source}. Everything else on this page "
-            "is still the network's."
+            f"The number of dimensions above was therefore estimated {estimate.source}. Everything below is the "
+            "network's, and should not be relied on."
         )
     profile = geometry.scale_profile_
     cut = None if profile is None else rank_cuts_off(profile, geometry.field_.frame.dim)

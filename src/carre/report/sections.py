@@ -12,7 +12,7 @@ from carre.report.images import plot_tangent_images
 from carre.report.markup import details, facts, paragraphs, picture, section, table
 from carre.report.panels import render_png
 from carre.report.thumbnails import film, strip_limits
-from carre.report.wording import certainty, headline, summary_facts, training_verdict, verdict
+from carre.report.wording import certainty, headline, summary_facts, training_verdict, unresolved, verdict
 
 _LOADINGS, _FREE_COLUMNS = 5, 12
 _MOST_REASONS = 10
@@ -130,6 +130,7 @@ def paths(content: ReportContent) -> str:
         for path in found
     ]
     text = (
+        f"{unresolved(content)}\n\n"
         "A straight line between two samples leaves the data; a path follows them. How much longer it is tells how "
         f"bent the data are, and how far it strays from them whether it can be believed.\n\n{content.paths.note} On "
         "the map they are lines, dashed where the path leaves the data."
@@ -168,10 +169,12 @@ def validity(content: ReportContent) -> str:
         "valid: nothing speaks against it": is_valid,
         "farther from the data than noise would carry a point": ~checked.is_near,
         "no clear gap between tangent and normal eigenvalues": ~checked.is_clear,
-        "a kernel on the samples sees another geometry": ~checked.agrees,
     }
+    if checked.is_compared:
+        kinds["a kernel on the samples sees another geometry"] = ~checked.agrees
     counts = [[what, f"{int(mask.sum()):,}", f"{mask.mean():.0%}"] for what, mask in kinds.items()]
     text = (
+        f"{unresolved(content)}\n\n"
         f"{checked.note} Directions, paths and curvature mean something where a point is near the data, its "
         "eigenvalues fall into tangent and normal ones, and the classical estimate from samples agrees. A point can "
         "fail for several reasons."

@@ -12,6 +12,8 @@ from carre.training import linear_phase
 
 # A share of the points, and of the whole improvement in a tenth of the training.
 _NEARLY_ALL, _HALF, _STILL_FALLING = 0.9, 0.5, 0.05
+# Less bending over a length of σ is rounding.
+_FLAT = 1e-6
 
 
 def counted(number: int, noun: str) -> str:
@@ -27,7 +29,8 @@ def counted(number: int, noun: str) -> str:
 def headline(content: ReportContent) -> str:
     """Say how many dimensions, at which scale."""
     estimate = content.estimate
-    return f"{counted(estimate.value, 'dimension')}, at scale σ = {estimate.bandwidth:.3g}"
+    how = "by a kernel, at" if estimate.source else "at"
+    return f"{counted(estimate.value, 'dimension')}, {how} scale σ = {estimate.bandwidth:.3g}"
 
 
 def certainty(content: ReportContent) -> str:
@@ -36,6 +39,8 @@ def certainty(content: ReportContent) -> str:
     (low, high), share = estimate.interval, estimate.shares.get(estimate.value, 0.0)
     have = f"{share:.0%} of {len(estimate.local):,} points have exactly {estimate.value}"
     checked, valid = content.checked, ""
+    if estimate.source:
+        return f"By a kernel, {have}. {unresolved(content)}"
     if len(checked.points) and checked.is_clear.mean() < _HALF:
         valid = f" At {1 - checked.is_clear.mean():.0%} of the checked points eigenvalues fall without a clear gap."
     elif len(checked.points):
@@ -50,6 +55,17 @@ def certainty(content: ReportContent) -> str:
             "Use the slider to see how the count changes with the scale."
         )
     return start + valid
+
+
+def unresolved(content: ReportContent) -> str:
+    """Say that the network has not resolved the data, where a kernel had to answer for it."""
+    if not content.estimate.source:
+        return ""
+    scales = content.scales
+    return (
+        f"The network has not resolved the data: at σ = {scales.bandwidth[scales.chosen]:.3g} it counts "
+        f"{scales.mean_dimension[scales.chosen]:.1f} dimensions on average. What it says here cannot be relied on."
+    )
 
 
 def verdict(content: ReportContent) -> str:
@@ -78,20 +94,30 @@ def summary_facts(content: ReportContent) -> list[tuple[str, str, str]]:
             f"{estimate.value}" if low == high else f"{estimate.value} ({low} to {high})",
             f"median over the points; mean {estimate.mean:.2f} ± {_error(estimate.standard_error)}",
         ),
-        ("Scale σ", f"{sigma:.3g}", str(content.origin["scale"])),
+        (
+            "Scale σ",
+            f"{sigma:.3g}",
+            str(content.origin["scale"]) if not estimate.source else "of the network, which has not resolved the data",
+        ),
         (
             "Trace of the metric",
             f"{scales.mean_trace[scales.chosen]:.2f}",
             "a dimension that need not be whole: the sum of the eigenvalues",
         ),
     ]
-    if len(checked.points):
+    if len(checked.points) and not estimate.source:
         valid = int(checked.is_valid.sum())
         lines.append(("Valid", f"{valid:,} of {len(checked.points):,}", _validity(checked)))
     if len(content.curvature.points):
         bend = float(np.median(content.curvature.bending))
         radius = f"; as a circle of radius {1 / bend:.3g}" if estimate.value == 1 and bend > 0 else ""
-        lines.append(("Bending |H|", f"{bend:.3g}", f"median length of the mean curvature vector{radius}"))
+        lines.append(
+            (
+                "Bending |H|",
+                f"{bend:.3g}" if bend * sigma > _FLAT else "0",
+                f"median length of the mean curvature vector{radius}",
+            )
+        )
     return lines
 
 
@@ -100,7 +126,7 @@ def _validity(checked: Checked) -> str:
     shares = {
         "no clear gap between eigenvalues, as in data without a sharp dimension": ~checked.is_clear,
         "farther from the data than noise would carry them": ~checked.is_near,
-        "a kernel on the samples sees another geometry": ~checked.agrees,
+        "a kernel on the samples sees another geometry": ~checked.agrees & checked.is_compared,
     }
     most = max(shares, key=lambda reason: float(shares[reason].mean()))
     meaning = "points at which nothing speaks against it"
