@@ -162,6 +162,7 @@ def test_uncentered_geometry_says_what_it_cannot_do():
             call(circle(5))
 
 
+@pytest.mark.slow
 def test_ridge_is_part_of_the_metric():
     geometry = MetricMatching(**TINY, ridge=0.25).fit(circle(60))
     assert geometry.eigenvalues(circle(5)).min() >= 0.25
@@ -187,6 +188,7 @@ def test_stopping_in_the_linear_phase_warns_and_flat_data_do_not():
         MetricMatching(**{**TINY, "max_steps": 100}).fit(rng.normal(size=(60, 3)))
 
 
+@pytest.mark.slow
 def test_a_fit_that_fails_leaves_the_earlier_one_as_it_was():
     geometry = MetricMatching(**TINY).fit(circle(60))
     before = geometry.denoise(circle(5))
@@ -196,6 +198,7 @@ def test_a_fit_that_fails_leaves_the_earlier_one_as_it_was():
     assert geometry.n_features_in_ == 3
 
 
+@pytest.mark.slow
 def test_few_samples_warn():
     with pytest.warns(UserWarning, match="only 8 samples"):
         MetricMatching(**TINY).fit(circle(8))

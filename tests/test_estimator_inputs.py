@@ -13,6 +13,7 @@ from tests.samples import TINY, circle
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "convert",
     [
@@ -37,12 +38,14 @@ def test_every_kind_of_array_is_accepted_and_left_alone(convert):
     np.testing.assert_array_equal(np.asarray(given), np.asarray(before))
 
 
+@pytest.mark.slow
 def test_read_only_arrays_are_accepted():
     samples = circle(60)
     samples.setflags(write=False)
     assert MetricMatching(**TINY).fit(samples).denoise(samples).flags.writeable
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "samples",
     [

@@ -47,6 +47,7 @@ def answers(geometry, samples):
     return geometry.metric(samples).factor.numpy(), geometry.denoise(samples), geometry.bandwidth_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 13, 20])
 def test_a_fit_goes_on_to_the_same_bits_and_removes_its_file(step, interrupt, tmp_path):
     samples, path = circle(80), tmp_path / "fit.safetensors"
@@ -60,6 +61,7 @@ def test_a_fit_goes_on_to_the_same_bits_and_removes_its_file(step, interrupt, tm
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_choice_of_scale_that_is_interrupted_does_not_cost_the_training(tmp_path, monkeypatch):
     samples, geometry = circle(80), MetricMatching(**TINY, checkpoint=str(tmp_path / "fit"))
 
@@ -109,6 +111,7 @@ def test_other_settings_are_refused_by_the_name_that_the_user_knows(change, name
         MetricMatching(**{**QUICK, **change}, checkpoint=tmp_path / "fit").fit(circle(80))
 
 
+@pytest.mark.slow
 def test_other_samples_are_refused_and_the_earlier_fit_stays(interrupt, tmp_path):
     interrupt(3, MetricMatching(**QUICK, checkpoint=tmp_path / "fit"), circle(80))
     geometry = MetricMatching(**QUICK).fit(circle(80))

@@ -32,6 +32,7 @@ def points(sphere):
     return sphere.sample(6, generator=torch.Generator().manual_seed(2)).numpy()
 
 
+@pytest.mark.slow
 def test_threads_are_finest_at_the_smallest_trained_scale_and_join_one_to_many(geometry, points):
     low, tensor = geometry.bandwidth_range_[0], torch.from_numpy(points)
     sigma = torch.tensor([0.2, 0.5 * low, 0.3], dtype=torch.float64)

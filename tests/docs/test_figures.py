@@ -29,6 +29,7 @@ def test_pictures_are_small():
     assert [path.name for path in PICTURES.glob("*.png") if path.stat().st_size > 100_000] == []
 
 
+@pytest.mark.slow
 def test_the_dimension_of_the_noisy_curve_is_two_then_one_then_none(figures):
     with mpl.rc_context():
         axes = figures.draw_dimension().axes[0]

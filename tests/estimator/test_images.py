@@ -44,6 +44,7 @@ def test_points_and_vectors_come_back_in_the_shape_that_was_given(geometry, imag
     np.testing.assert_allclose(flat(as_images), as_flat, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "ask",
     [

@@ -61,6 +61,7 @@ def test_a_plane_rotated_by_an_angle_has_the_error_of_that_angle():
     torch.testing.assert_close(errors, torch.full_like(errors, expected), rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_random_subspaces_have_the_error_of_chance(rng):
     """E‖UUᵀ − VVᵀ‖² = 2d(1 − d/D)."""
     dim, d, n = 16, 4, 400

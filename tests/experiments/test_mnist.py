@@ -105,6 +105,7 @@ def test_the_flow_is_that_of_interpolate(mnist):
     torch.testing.assert_close(mnist.flow.join(field, start, end, method, 9).raw, known.nodes)
 
 
+@pytest.mark.slow
 def test_what_is_said_of_interpolate_is_never_nearer_than_the_flow_was(mnist):
     start, end = ends()
     end = 1.1 * end

@@ -20,6 +20,7 @@ def adaptive_metric(samples, bandwidth):
     return torch.einsum("ij,ijd,ije->ide", weights, centered, centered) / (2 * rho)[:, None, None]
 
 
+@pytest.mark.slow
 def test_the_adaptive_kernel_has_the_constants_of_diffusion_geometry(rng):
     """Cov/2ρ with ρ = εb²/4 is Cov/σ² with σ² = εb²/2 (THEORY §5)."""
     samples = torch.randn(150, 3, generator=rng, dtype=torch.float64)

@@ -84,6 +84,7 @@ def test_the_full_jacobian_is_the_closed_form_on_a_gaussian(rng):
     assert oracle_errors(ScoreField(ExactField(gaussian)), gaussian, points, 0.7).max() < 1e-8
 
 
+@pytest.mark.slow
 def test_the_randomized_metric_tends_to_the_exact_one_and_is_exact_from_its_rank_on(rng):
     """S⁸ in R⁶⁴ at σ = 0.25: G has rank 9, eight eigenvalues near 0.8 and one near 0.2."""
     sphere = Sphere(8).embed(64, generator=rng)

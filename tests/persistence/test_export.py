@@ -61,6 +61,7 @@ def answer(field, kind, points, sigma):
     return field.metric(points, sigma).factor if kind == "metric" else field.denoise(points, sigma)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIELDS)
 @pytest.mark.parametrize("kind", ["metric", "denoiser"])
 def test_a_program_gives_the_bits_of_the_field_for_any_number_of_points(name, kind):
@@ -124,6 +125,7 @@ print(factor.detach().numpy().tobytes().hex(), float(program.state_dict["ridge"]
     assert float(ridge) == field.ridge
 
 
+@pytest.mark.slow
 def test_a_saved_program_does_not_say_where_it_was_made(tmp_path):
     """Traces of the code would tell the names of folders, and of their owner."""
     export_field(tiny_state().field, tmp_path / "field.pt2")

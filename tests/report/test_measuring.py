@@ -54,6 +54,7 @@ def test_another_scale_is_put_among_the_others():
     assert len(grid) <= 13
 
 
+@pytest.mark.slow
 def test_a_scale_that_was_given_at_the_fit_stands_among_those_that_were_trained_on():
     geometry = table_geometry()
     assert geometry.scale_profile_ is None
@@ -83,6 +84,7 @@ def test_paths_are_those_between_the_rows_that_were_named():
         np.testing.assert_allclose([path.length for path in content.paths.found], lengths, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_without_pairs_two_are_chosen_and_zero_asks_for_none():
     chosen = table_content().paths.found
     assert len(chosen) == 2

@@ -157,6 +157,7 @@ def test_a_kernel_finds_the_minimum_within_its_sampling_error(rng):
     assert distances(found.points, torch.tensor([0.0, -1.0])).max() < 3 * (0.75 / 28) ** 0.5 * SIGMA
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [None, 2])
 def test_a_descent_ends_in_the_corner_of_a_patch(rng, dim):
     square = Box([0.0, 0.0], [1.0, 1.0]).embed(3, generator=rng)

@@ -105,6 +105,7 @@ def test_scales_outside_the_range_are_not_asked_for(rng):
     assert min(asked) >= 0.1
 
 
+@pytest.mark.slow
 def test_one_percent_of_outliers_does_not_move_the_estimate(rng):
     sphere = Sphere(3).embed(6, generator=rng)
     samples = sphere.sample(1000, generator=rng)

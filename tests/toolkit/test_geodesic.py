@@ -42,6 +42,7 @@ def roll():
     return SwissRoll(end=3.5 * math.pi, height=6.0, n_nodes=640)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dimension", "ambient", "bandwidth"), [(2, 3, 0.05), (5, 9, 0.15)])
 def test_lengths_on_spheres_are_angles(rng, dimension, ambient, bandwidth):
     """The landing is off by O(σ⁴): 1e-3 at σ = 0.15 in dimension 5."""
@@ -68,6 +69,7 @@ def test_lengths_on_a_flat_torus_are_those_of_the_shortest_way_around(rng):
     torch.testing.assert_close(path.arc_length(), truth, rtol=1e-4, atol=0)
 
 
+@pytest.mark.slow
 def test_lengths_on_a_swiss_roll_are_those_on_the_unrolled_sheet(rng, roll):
     """Also at its edges, and never across the gap of 2π between sheets."""
     start, end, samples = (roll.sample(n, generator=rng) for n in (8, 8, 250))
@@ -81,6 +83,7 @@ def test_lengths_on_a_swiss_roll_are_those_on_the_unrolled_sheet(rng, roll):
     assert float(roll.distance(dense).max()) < float(chords**2 / (8 * 1.5 * math.pi)) + 0.02
 
 
+@pytest.mark.slow
 def test_without_samples_a_path_that_jumps_between_sheets_says_so(rng, roll):
     def at(t):
         return [[t * math.cos(t), 3.0, t * math.sin(t)]]
@@ -140,6 +143,7 @@ def test_too_few_nodes_are_named_as_a_cause():
     assert "n_nodes=2 are too few" in path.reasons[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_samples", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_points_in_different_components_are_not_connected(rng, with_samples):
     """Also where the pair lies on the line of symmetry between them."""

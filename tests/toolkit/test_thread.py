@@ -46,6 +46,7 @@ def test_it_starts_and_ends_where_it_should_also_off_the_data(arcs):
     assert float((path.nodes[:, 8].norm(dim=-1) - 1).abs().max()) < 0.06
 
 
+@pytest.mark.slow
 def test_it_agrees_with_the_geodesic_on_a_flat_torus(rng):
     torus = CliffordTorus([1.0, 1.0])
     start = torus.sample(1, generator=rng)

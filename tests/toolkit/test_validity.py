@@ -45,6 +45,7 @@ def assert_knows_near_from_far(field, manifold, sigma, rng, samples=None, noisy_
         assert all(found.reasons)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_samples", [False, True], ids=["without samples", "with samples"])
 @pytest.mark.parametrize("kind", ["sphere", "union", "noisy"])
 def test_exact_fields_are_valid_near_the_data_only(rng, sphere, kind, with_samples):
@@ -54,6 +55,7 @@ def test_exact_fields_are_valid_near_the_data_only(rng, sphere, kind, with_sampl
     assert_knows_near_from_far(ExactField(manifold), manifold, 0.1, rng, samples, noisy_share=0.98)
 
 
+@pytest.mark.slow
 def test_kernel_fields_are_valid_near_the_data_only(rng, sphere):
     """With n_eff = 1000·σ² = 40 samples at a point, one noisy point in twenty has a stray eigenvalue."""
     samples = sphere.sample(1000, generator=rng)

@@ -34,6 +34,7 @@ def run(model=None, samples=None, callback=None, **settings):
     return model, history
 
 
+@pytest.mark.slow
 def test_a_seed_determines_every_weight_on_a_cpu():
     first, second, other = (run(seed=seed)[0].state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -48,6 +49,7 @@ def test_training_lowers_the_held_out_losses():
     assert last.gain[1] > 0.3, "a circle is curved: its denoiser must beat the linear one"
 
 
+@pytest.mark.slow
 def test_budgets_end_training_by_steps_or_by_seconds():
     _, by_steps = run(max_steps=7)
     assert (by_steps.steps, by_steps.stop_reason) == (7, "budget spent")
@@ -74,6 +76,7 @@ def test_the_average_is_the_exponential_one_with_a_short_beginning():
     assert not torch.allclose(average, weight)
 
 
+@pytest.mark.slow
 def test_the_model_ends_with_the_weights_that_were_evaluated():
     model, history = run(max_steps=40)
     samples = circle()
@@ -155,6 +158,7 @@ def test_an_empty_held_out_set_is_named():
         train(small_model(), circle(), circle()[:0], RANGE, Objective(), TrainingConfig(max_steps=1))
 
 
+@pytest.mark.slow
 def test_patience_stops_early_and_keeps_the_best_weights():
     model, history = run(max_steps=1000, evaluations=250, patience=2, learning_rate=0.05)
     assert history.stop_reason == "held-out loss stopped improving"
@@ -165,6 +169,7 @@ def test_patience_stops_early_and_keeps_the_best_weights():
     assert monitor.evaluate(model, Objective(), step=0, seconds=0.0).loss == pytest.approx(best, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_what_was_learned_by_heart_is_forgotten():
     """Ten samples in eight dimensions: the held-out loss soon rises, and the weights from before are kept."""
     generator = torch.Generator().manual_seed(0)

@@ -32,6 +32,7 @@ def uninterrupted(request):
     return request.param, run(make_model(request.param))
 
 
+@pytest.mark.slow
 # Looks are after the steps 4, 8 and 12: before the first one, at one, after one, and when all is done.
 @pytest.mark.parametrize("step", [1, 4, 9, STEPS])
 def test_a_run_goes_on_to_the_same_bits(uninterrupted, step, tmp_path):
@@ -73,6 +74,7 @@ def test_what_is_done_is_not_done_again(tmp_path):
     assert seen == []
 
 
+@pytest.mark.slow
 def test_early_stopping_counts_across_an_interruption(tmp_path):
     settings = {"max_steps": 300, "evaluations": 100, "patience": 2, "learning_rate": 0.05}
     wanted = run(**settings)

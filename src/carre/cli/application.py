@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from carre import __version__
 from carre.cli.output import COMMAND, bars_as_lines, say, warnings_as_lines
+from carre.cli.wording import in_options
 
 # Typer brings its own copy of click, or uses click, depending on its version.
 _USAGE_ERROR: Any = typer.BadParameter.__bases__[0]
@@ -68,7 +69,7 @@ def describe(error: Exception) -> tuple[str, int]:
     """Turn an error into a sentence and an exit code."""
     if isinstance(error, _USAGE_ERROR):
         return _usage(error), _WRONG
-    sentence = " ".join(str(error).split())
+    sentence = in_options(" ".join(str(error).split()))
     if isinstance(error, OSError) and error.strerror:
         sentence = f"{error.strerror[0].lower()}{error.strerror[1:]}: {error.filename or 'nothing could be written'}"
     if isinstance(error, _WRONG_INPUT):

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from carre.cli.wording import counted, naming
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -43,10 +45,12 @@ def load_model(model: str, device: str | None) -> MetricMatching:
     """Load a geometry from a folder, or one that ships with the library."""
     from carre import LoadError, MetricMatching  # noqa: PLC0415
 
+    if not model.strip():
+        raise ValueError("MODEL must not be empty; give the folder of a geometry, or a shipped name such as mnist")
     try:
         geometry = MetricMatching.from_pretrained(Path(model).expanduser() if "~" in model else model, device=device)
     except LoadError as error:
-        unfinished = checkpoint_of(Path(model)).exists() and not Path(model).exists()
+        unfinished = not Path(model).exists() and checkpoint_of(Path(model)).exists()
         hint = ". Its fit is unfinished: go on with carre fit … --resume" if unfinished else ""
         raise LoadError(str(error).replace("name_or_folder", "MODEL") + hint) from error
     geometry.verbose = True
@@ -78,20 +82,22 @@ def load_data(
         columns = [str(name) for name in known]
     shape = geometry.sample_shape_
     size = shape[1] if shape is not None and shape[1] == shape[2] else None
-    samples = load_samples(path, columns=columns, drop=None if columns is not None else drop, size=size)
+    # Only a fit has --drop.
+    with naming({"leave the column out (drop)": "choose others by --columns"}, folder="DATA"):
+        samples = load_samples(path, columns=columns, drop=None if columns is not None else drop, size=size)
     if isinstance(samples, Table):
         n_columns = samples.shape[1]
         if n_columns != geometry.n_features_in_:
             found = "" if samples.names is None else f" ({', '.join(samples.names[:8])})"
             raise ValueError(
-                f"DATA must have {geometry.n_features_in_} columns of numbers, like the samples of MODEL; {path} has "
-                f"{n_columns}{found}. Choose with --columns"
+                f"DATA must have {_expected(geometry)}, like the samples of MODEL; {path} has {n_columns}{found}. "
+                "Choose with --columns"
             )
         names = samples.names or [f"x{i}" for i in range(n_columns)]
         return Data(samples.values, names, samples.other, samples.name)
     if shape is None:
         raise ValueError(
-            f"DATA must be a table of {geometry.n_features_in_} columns, like that of MODEL; {path} holds images"
+            f"DATA must be a table of {counted(geometry.n_features_in_, 'column')}, like that of MODEL; {path} holds images"
         )
     if geometry.normalization_ is not None:
         samples = dataclasses.replace(samples, normalization=geometry.normalization_)
@@ -99,6 +105,15 @@ def load_data(
     if samples.labels is not None and samples.class_names:
         labels = {"label": np.array(samples.class_names)[samples.labels]}
     return Data(samples.images, [f"x{i}" for i in range(geometry.n_features_in_)], labels, samples.name)
+
+
+def _expected(geometry: MetricMatching) -> str:
+    """Say what the samples of a geometry have."""
+    columns = f"{counted(geometry.n_features_in_, 'column')} of numbers"
+    shape = geometry.sample_shape_
+    if shape is None:
+        return columns
+    return f"images of shape {' × '.join(map(str, shape[shape[0] == 1 :]))}, or {columns}"
 
 
 def check_vectors_output(out: Path, geometry: MetricMatching) -> Path:
@@ -129,6 +144,8 @@ def write_answer(
     """
     from carre.datasets import write_table  # noqa: PLC0415
 
+    for column in (answer, *(more or {}).values()):
+        _check_finite(column)
     suffix = out.suffix.lower()
     if suffix == ".npy":
         write_table(out, {name: answer})
@@ -144,3 +161,14 @@ def write_answer(
         }
     columns |= more or {}
     write_table(out, columns | {called: column for called, column in data.other.items() if called not in columns})
+
+
+def _check_finite(answer: np.ndarray) -> None:
+    import numpy as np  # noqa: PLC0415
+
+    is_finite = np.isfinite(answer).reshape(len(answer), -1).all(axis=1)
+    if not is_finite.all():
+        raise ValueError(
+            "DATA must lie nearer to what MODEL has learned: the answer is not finite at row "
+            f"{int(is_finite.argmin())} (from 0)"
+        )

@@ -16,6 +16,8 @@ from typing import Any
 
 import typer
 
+from carre.cli.wording import in_options
+
 # The command line as it was given, for pages and advice to quote.
 COMMAND: ContextVar[str] = ContextVar("COMMAND", default="carre")
 # A bar of tqdm: "\rfit:  12%|█▏        | 12/100 [00:01<00:08, 9.5%/s]".
@@ -76,11 +78,14 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Write a warning of the library as one line; those for developers are left out."""
+    """Write a warning of the library as one line, and once; those for developers are left out."""
+    written: set[str] = set()
 
     def write(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
-        if issubclass(category, _SHOWN):
-            say(f"warning: {' '.join(str(message).split())}")
+        sentence = in_options(" ".join(str(message).split()))
+        if issubclass(category, _SHOWN) and sentence not in written:
+            written.add(sentence)
+            say(f"warning: {sentence}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("default")

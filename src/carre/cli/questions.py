@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import math
+
 import typer
 
 from carre.cli import inputs
 from carre.cli.options import AsJson, Columns, Data, Device, Model, Sigma, check_positive, listed
 from carre.cli.output import show
+from carre.cli.wording import counted, naming
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,10 +52,10 @@ def dimension(
     if out is not None:
         more = {"dimension_low": estimate.low, "dimension_high": estimate.high}
         inputs.write_answer(out, "dimension", estimate.local, points, more=more)
-    low, high = estimate.interval
+    (low, high), error = estimate.interval, estimate.standard_error
     facts = {
         "dimension": f"{estimate.value} ({low} to {high} as σ varies by √2)",
-        "mean": f"{estimate.mean:.2f} ± {estimate.standard_error:.2f}",
+        "mean": f"{estimate.mean:.2f}" + (f" ± {error:.2f}" if math.isfinite(error) else ""),
         "points": ", ".join(f"{share:.0%} have {kind}" for kind, share in _largest(estimate.shares)),
         "scale σ": f"{estimate.bandwidth:.4g}",
     }
@@ -90,7 +93,7 @@ def tangent(
     points = inputs.load_data(geometry, data, columns=listed(columns))
     basis = geometry.tangent_basis(points.values, dim, sigma)
     inputs.write_answer(out, "tangent", basis, points, prefix="tangent")
-    facts = {"tangent spaces": f"{dim} directions at {len(basis):,} points"}
+    facts = {"tangent spaces": f"{counted(dim, 'direction')} at {counted(len(basis), 'point')}"}
     _show(facts, {"n": len(basis), "dim": dim, "shape": basis.shape}, out, as_json)
 
 
@@ -120,7 +123,7 @@ def denoise(
     moved = _norms(clean - points.values)
     in_pixels = points.is_images and geometry.normalization_ is not None
     inputs.write_answer(out, "denoised", geometry.to_pixels(clean) if in_pixels else clean, points)
-    facts = {"denoised": f"{len(clean):,} points, moved by {moved.mean():.4g} on average"}
+    facts = {"denoised": f"{counted(len(clean), 'point')}, moved by {moved.mean():.4g} on average"}
     _show(facts, {"n": len(clean), "mean_distance": float(moved.mean())}, out, as_json)
 
 
@@ -155,7 +158,7 @@ def gradient(
     measured = _column(points, of, data) if of is not None else _measured(values)
     if len(measured) != len(points.values):
         raise ValueError(
-            f"--values must hold {len(points.values)} numbers, one for each row of DATA; got {len(measured)}"
+            f"--values must hold {counted(len(points.values), 'number')}, one for each row of DATA; got {len(measured)}"
         )
     found = geometry.gradient_of_values(points.values, measured, points.values, sigma)
     inputs.write_answer(out, "gradient", np.asarray(found), points, prefix="gradient_")
@@ -183,10 +186,15 @@ def _measured(file: Any) -> np.ndarray:
     from carre.datasets.arrays import read_arrays  # noqa: PLC0415
     from carre.datasets.headers import array_shapes  # noqa: PLC0415
 
-    if file.suffix.lower() == ".npy" and file.is_file() and len(array_shapes(file)[""]) == 1:
-        numbers: np.ndarray = read_arrays(file)["images"]
-        return numbers
-    table = load_table(file)
+    # Whatever is wrong is wrong with this file, not with DATA.
+    wrong = "--values must be a file with one column of numbers"
+    try:
+        if file.suffix.lower() == ".npy" and file.is_file() and len(array_shapes(file)[""]) == 1:
+            numbers: np.ndarray = read_arrays(file)["images"]
+            return numbers
+        table = load_table(file)
+    except (ValueError, FileNotFoundError) as error:
+XXX
     if table.shape[1] != 1:
         raise ValueError(f"--values must be a file with one column of numbers; {file} has {table.shape[1]}")
     return table.values[:, 0]
