@@ -22,6 +22,13 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
+@pytest.fixture(autouse=True)
+def _slow_tests_run_as_users_do(request: pytest.FixtureRequest) -> None:
+    """Check no argument types in slow tests, of which that would be a fifth: the fast ones see to it."""
+    if request.node.get_closest_marker("slow"):
+        request.getfixturevalue("unchecked")
+
+
 @pytest.fixture
 def short_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let reports take about two seconds, whatever they are told: what they measure is the same, at fewer points."""

@@ -10,9 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-# Squares of larger numbers, summed over columns, do not fit into float32.
-_LARGEST = 1e17
-
 
 @dataclass(frozen=True, eq=False)
 class Points:
@@ -73,8 +70,6 @@ def as_points(points: Any, *, dim: int | None = None, name: str = "points") -> P
         raise ValueError(f"{name} must not be empty; got shape {tuple(tensor.shape)}")
     if not bool(torch.isfinite(tensor).all()):
         raise ValueError(f"{name} must be finite; it contains NaN or infinity. Drop or impute those rows")
-    if float(tensor.detach().abs().amax()) > _LARGEST:
-        raise ValueError(f"{name} must lie within ±{_LARGEST:g}: squares would overflow. Divide it by a constant")
     return Points(tensor, is_array)
 
 

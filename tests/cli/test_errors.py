@@ -2,6 +2,7 @@
 
 import os
 
+import numpy as np
 import pytest
 
 from tests.cli.conftest import invoke
@@ -24,21 +25,51 @@ WRONG = {
         ["fit", "points.csv", "--out", "new", "--sigma-min", "2", "--sigma-max", "1"],
         "--sigma-min must be less than --sigma-max",
     ),
-    "device": (["fit", "points.csv", "--out", "new", "--device", "abacus"], "device must be one of torch's"),
+    "device": (["fit", "points.csv", "--out", "new", "--device", "abacus"], "error: --device must be one of torch's"),
     "missing file": (["fit", "nowhere.csv", "--out", "new"], "there is no file or folder nowhere.csv"),
-    "unknown format": (["fit", "model/README.md", "--out", "new"], "path must end in one of"),
+    "unknown format": (["fit", "model/README.md", "--out", "new"], "error: DATA must end in one of"),
     "ragged rows": (["fit", "broken.csv", "--out", "new"], "line 3 of broken.csv"),
-    "only text": (["fit", "words.csv", "--out", "new"], "must hold a column of numbers"),
+    "only text": (["fit", "words.csv", "--out", "new"], "error: DATA must hold a column of numbers"),
     "unknown column": (["fit", "points.csv", "--columns", "x,ener", "--out", "new"], "Did you mean 'energy'?"),
     "text column": (["fit", "points.csv", "--columns", "kind", "--out", "new"], "'kind' of points.csv holds text"),
     "columns and drop": (
         ["fit", "points.csv", "--columns", "x", "--drop", "y", "--out", "new"],
-        "columns and drop must not be given both",
+        "error: --columns and --drop must not be given both",
     ),
-    "columns of images": (["fit", "images.npz", "--columns", "x", "--out", "new"], "must be left out for images"),
+    "columns of images": (
+        ["fit", "images.npz", "--columns", "x", "--out", "new"],
+        "error: --columns and --drop must be left out for images",
+    ),
+    "size of nothing": (["fit", "pictures", "--out", "new", "--size", "0"], "--size must be a positive number; got 0"),
+    "size of a table": (["fit", "points.csv", "--out", "new", "--size", "8"], "--size must be left out for tables"),
+    "negative seed": (
+        ["fit", "points.csv", "--out", "new", "--seed", "-5"],
+        "--seed must lie between 0 and 4294967295",
+    ),
+    "large seed": (["fit", "points.csv", "--out", "new", "--seed", str(2**32)], "--seed must lie between 0 and"),
+    "rank of a table": (
+        ["fit", "points.npy", "--out", "new", "--rank", "5"],
+        "--rank must be at most 4, twice the columns of DATA; got 5",
+    ),
+    "rank of a dry run": (
+        ["fit", "points.npy", "--out", "new", "--rank", "5", "--dry-run"],
+        "--rank must be at most 4",
+    ),
+    "rank of images": (["fit", "images.npz", "--out", "new", "--rank", "1569"], "--rank must be at most 1,568, twice"),
+    "no images": (["fit", "pictures", "--out", "new"], "error: DATA must hold images; there are none in pictures"),
+    "no arrays": (["fit", "empty.npz", "--out", "new"], "error: DATA must hold an array"),
+    "which array": (["fit", "two.npz", "--out", "new"], "error: the key of DATA must say which"),
+    "how to say which array": (["fit", "two.npz", "--out", "new"], "(120, 2). Write two.npz::key"),
+    "a number": (["fit", "scalar.npy", "--out", "new"], "is float64 of shape (). A single number is no table"),
+    "gap in a fit": (["fit", "gap.npy", "--out", "new"], "or leave the column out (--drop)"),
+    "gap in a question": (["dimension", "unnamed", "gap.npy"], "remove the row, or choose others by --columns"),
+    "one sample": (["fit", "one.csv", "--out", "new"], "error: DATA must have at least 2 samples"),
+    "empty model": (["dimension", "", "points.csv"], "error: MODEL must not be empty"),
+    "no model here": (["dimension", ".", "points.csv"], "must hold a saved geometry; it has no config.json"),
+    "table for images": (["dimension", "mnist", "points.npy"], "images of shape 28 × 28, or 784 columns of numbers"),
     "model is there": (["fit", "points.csv", "--out", "model"], "--out must be new; model holds a geometry"),
     "output is a file": (["fit", "points.csv", "--out", "energy.npy"], "'energy.npy' is a file"),
-    "output is elsewhere": (["fit", "points.csv", "--out", "."], "folder must not be the working directory"),
+    "output is elsewhere": (["fit", "points.csv", "--out", "."], "error: --out must not be the working directory"),
     "resume and overwrite": (
         ["fit", "points.csv", "--out", "new", "--resume", "--overwrite"],
         "--resume and --overwrite must not be given both",
@@ -62,6 +93,11 @@ WRONG = {
     "point in words": (["path", "model", "here", "there", *OUT], "A must be a row number, or coordinates"),
     "point too long": (["path", "model", "1,2,3", "1,2", *OUT], "A must have 2 coordinates"),
     "negative point": (["path", "model", "-1,2", "1,2", *OUT], "write -- before numbers that begin with a minus"),
+    "point nowhere": (["path", "model", "nan,0", "1,0", *OUT], "error: A must be finite coordinates"),
+    "point at infinity": (["path", "model", "1,0", "0,inf", *OUT], "error: B must be finite coordinates"),
+    "no way": (["path", "model", "7", "7", "--data", "points.csv", *OUT], "error: A and B must be different points"),
+    "no way of numbers": (["path", "model", "1,0", "1.0,0.0", *OUT], "error: A and B must be different points"),
+    "many nodes": (["path", "model", "1,2", "2,1", "--nodes", "10001", *OUT], "--nodes must be at most 10,000"),
     "one node": (["path", "model", "1,2", "2,1", "--nodes", "1", *OUT], "--nodes must be at least 2"),
     "method": (["path", "model", "1,2", "2,1", "--method", "walk", *OUT], "'--method'"),
     "gradient of nothing": (["gradient", "model", "points.csv", *OUT], "give either --of COLUMN or --values FILE"),
@@ -72,12 +108,32 @@ WRONG = {
         ["gradient", "model", "narrow.csv", "--columns", "x,z", "--values", "energy.npy", *OUT],
         "got 120",
     ),
+    "values nowhere": (
+        ["gradient", "model", "points.csv", "--values", "nowhere.csv", *OUT],
+        "error: --values must be a file with one column of numbers; there is no file or folder nowhere.csv",
+    ),
+    "values of a number": (["gradient", "model", "points.csv", "--values", "scalar.npy", *OUT], "error: --values must"),
+    "values with gaps": (["gradient", "model", "points.csv", "--values", "gaps.npy", *OUT], "error: --values must"),
     "page is no page": (["report", "model", "points.csv", "-o", "page.pdf"], "the output must end in .html"),
     "labels": (["report", "model", "points.csv", "--labels", "species"], "--labels must be a column of points.csv"),
     "pair": (["report", "model", "points.csv", "--pair", "1"], "--pair must be two row numbers like 3,17; got '1'"),
     "pair beyond": (["report", "model", "points.csv", "--pair", "1,500"], "--pair must be row numbers from 0 to 119"),
-    "shape": (["report", "model", "points.csv", "--image-shape", "big"], "--image-shape must be height and width"),
+    "pair just beyond": (["report", "model", "points.csv", "--pair", "120,1"], "--pair must be row numbers from 0 to"),
+    "shape of others": (
+        ["report", "model", "points.csv", "--image-shape", "8,8", "-o", "missing/deep/page.html"],
+        "--image-shape must be HEIGHT,WIDTH or CHANNELS,HEIGHT,WIDTH with 2 values in all, as DATA has 2 columns",
+    ),
+    "shape": (
+        ["report", "model", "points.csv", "--image-shape", "big"],
+        "--image-shape must be HEIGHT,WIDTH or CHANNELS,HEIGHT,WIDTH",
+    ),
     "demo in a file": (["demo", "--out", "points.csv"], "--out must be a folder; points.csv is a file"),
+    "demo below a file": (["demo", "--out", "points.csv/x"], "error: --out must lie in a folder"),
+    "sizes": (["benchmark", "sphere", "--sizes", "many", "--device", "cpu"], "error: --sizes must be whole numbers"),
+    "small sizes": (["benchmark", "sphere", "--sizes", "9", "--device", "cpu"], "error: --sizes must be at least 100"),
+    "engines": (["benchmark", "sphere", "--engines", "steam", "--device", "cpu"], "error: --engines must be among"),
+    "uneven": (["benchmark", "sphere", "--uneven", "9", "--device", "cpu"], "error: --uneven must lie between 0 and 3"),
+    "ambient": (["benchmark", "sphere", "--ambient", "1", "--device", "cpu"], "at least 1 and below --ambient, 1"),
     "demo without steps": (["demo", "--steps", "0"], "--steps must be a positive number"),
 }
 
@@ -99,6 +155,24 @@ def test_a_wrong_command_is_one_sentence(here, name):
     assert message in line
     assert "Traceback" not in result.output
     assert tree(here) == before
+
+
+def test_a_fit_far_from_the_scale_of_the_data_names_an_option(here, tmp_path):
+    result = invoke("fit", "points.npy", "--steps", 1, "--sigma", 1e-30, "--out", tmp_path / "model")
+    assert result.exit_code == 1
+    assert "Give --sigma nearer to the data's own scale" in result.stderr
+    assert "learning_rate" not in result.stderr
+
+
+def test_an_answer_that_is_not_finite_is_not_written(here, tmp_path, monkeypatch):
+    def denoise(self, X, bandwidth=None):
+        return np.where(np.arange(len(X))[:, None] == 3, np.inf, X)
+
+    monkeypatch.setattr("carre.MetricMatching.denoise", denoise)
+    result = invoke("denoise", "model", "points.csv", "--out", tmp_path / "clean.csv")
+    assert result.exit_code == 2
+    assert "DATA must lie nearer to what MODEL has learned: the answer is not finite at row 3" in result.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unexpected_error_is_one_line_and_how_to_learn_more(here, monkeypatch):

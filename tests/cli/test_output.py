@@ -39,9 +39,14 @@ def test_pairs_are_rows():
     assert pair_of("--pair", "3, 17", 20) == (3, 17)
 
 
-def test_json_knows_neither_nan_nor_paths(capsys, tmp_path):
-    show({}, {"a": float("nan"), "b": tmp_path, "c": (1, None), "d": {2: 0.5}}, as_json=True)
-    assert json.loads(capsys.readouterr().out) == {"a": None, "b": str(tmp_path), "c": [1, None], "d": {"2": 0.5}}
+def test_json_knows_neither_nan_nor_infinity_nor_paths(capsys, tmp_path):
+    show(
+        {},
+        {"a": float("nan"), "e": [float("inf"), -float("inf")], "b": tmp_path, "c": (1, None), "d": {2: 0.5}},
+        as_json=True,
+    )
+    expected = {"a": None, "e": [None, None], "b": str(tmp_path), "c": [1, None], "d": {"2": 0.5}}
+    assert json.loads(capsys.readouterr().out) == expected
 
 
 def test_in_a_pipe_facts_are_plain_lines(capsys):
@@ -63,6 +68,24 @@ def test_warnings_of_the_library_are_lines_and_those_for_developers_are_not(caps
         warnings.warn("old", DeprecationWarning, stacklevel=1)
         warnings.warn("older", FutureWarning, stacklevel=1)
     assert capsys.readouterr().err == "warning: too few samples\n"
+
+
+def test_a_warning_is_written_once(capsys):
+    with warnings_as_lines():
+        for _ in range(2):
+            # Each with a memory of its own, as from two places: Python would show both.
+            warnings.warn_explicit("too few samples", UserWarning, "here.py", 1, registry={})
+    assert capsys.readouterr().err == "warning: too few samples\n"
+
+
+def test_warnings_name_options(capsys):
+    with warnings_as_lines():
+        warnings.warn("train longer (raise max_steps or max_seconds)", UserWarning, stacklevel=1)
+        warnings.warn("bandwidth lies outside. Fit with a wider bandwidth_range", UserWarning, stacklevel=1)
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: train longer (give more --steps or --budget)",
+        "warning: --sigma lies outside. Fit with wider --sigma-min and --sigma-max",
+    ]
 
 
 def test_bars_become_lines_in_a_log(monkeypatch):

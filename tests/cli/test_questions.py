@@ -48,6 +48,26 @@ def test_the_dimension_at_each_point_is_written_with_the_other_columns(run, tmp_
     assert {"dimension_low", "dimension_high", "energy"} <= set(answer)
 
 
+def test_an_answer_takes_the_place_of_a_column_of_its_name(run, tmp_path):
+    (tmp_path / "own.csv").write_text("x,y,dimension\n1,0,77\n0,1,77\n")
+    run("dimension", "model", tmp_path / "own.csv", "--out", tmp_path / "answer.npz")
+    with np.load(tmp_path / "answer.npz") as answer:
+        assert set(answer) == {"dimension", "dimension_low", "dimension_high"}
+        assert answer["dimension"].max() <= 2
+
+
+def test_one_point_has_a_mean_without_an_error(run):
+    text = run("dimension", "model", "one.csv").stdout
+    assert "mean" in text
+    assert "±" not in text
+    assert "nan" not in text
+
+
+def test_one_coordinate_is_not_several(run, tmp_path):
+    plan = run("fit", "points.csv", "--columns", "x", "--out", tmp_path / "model", "--dry-run").stdout
+    assert "120 samples with 1 coordinate\n" in plan
+
+
 def test_tangents_are_arrays_or_a_column_for_each_coordinate(run, tmp_path, geometry, circle):
     expected = geometry.tangent_basis(circle, 2)
     run("tangent", "model", "points.csv", "--dim", "2", "--out", tmp_path / "tangent.npy")

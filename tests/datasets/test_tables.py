@@ -106,6 +106,15 @@ def test_of_an_npz_the_only_table_is_taken_and_columns_stand_beside_it(tmp_path)
     assert list(table.other) == ["label"]
 
 
+def test_an_npz_without_arrays_and_a_single_number_are_no_tables(tmp_path):
+    np.savez(tmp_path / "empty.npz")
+    with pytest.raises(ValueError, match=r"path must hold .*empty\.npz holds no arrays"):
+        load_table(tmp_path / "empty.npz")
+    np.save(tmp_path / "number.npy", 3.0)
+    with pytest.raises(ValueError, match=r"of shape \(n, D\).*A single number is no table$"):
+        load_table(tmp_path / "number.npy")
+
+
 def test_an_array_of_an_npz_is_chosen_by_its_key(tmp_path):
     np.savez(tmp_path / "data.npz", first=VALUES, second=2 * VALUES)
     with pytest.raises(ValueError, match=r"key must say which array .* first \(5, 3\), second \(5, 3\)"):

@@ -41,6 +41,10 @@ def demo(
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out must be a folder; {out} is a file")
 
+    from carre.persistence.folder import checked_target  # noqa: PLC0415
+
+    checked_target(out / "model")
+
     import torch  # noqa: PLC0415
     from sklearn.datasets import load_digits  # noqa: PLC0415
     from sklearn.model_selection import train_test_split  # noqa: PLC0415

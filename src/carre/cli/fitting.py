@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import time
@@ -13,6 +14,7 @@ import typer
 from carre.cli.inputs import checkpoint_of
 from carre.cli.options import AsJson, Columns, Data, Device, Quiet, check_positive, listed, seconds_of
 from carre.cli.output import COMMAND, say, show
+from carre.cli.wording import counted, naming
 
 if TYPE_CHECKING:
     from carre import MetricMatching
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 # The summary asks for the dimension at so many samples at most.
 _SUMMARIZED = 2000
+# What NumPy takes.
+_LARGEST_SEED = 2**32 - 1
 
 
 def fit(
@@ -62,6 +66,9 @@ def fit(
       carre fit points.npy --out model --dry-run
     """
     settings = _settings(budget, steps, rank, sigma, sigma_min, sigma_max)
+    check_positive("--size", size)
+    if not 0 <= seed <= _LARGEST_SEED:
+        raise ValueError(f"--seed must lie between 0 and {_LARGEST_SEED}; got {seed}")
     if _is_complete(out, resume=resume, overwrite=overwrite):
         show(
             {"complete": f"{out} is there already; nothing was done"}, {"model": out, "complete": True}, as_json=as_json
@@ -70,7 +77,9 @@ def fit(
 
     from carre.datasets import load_samples  # noqa: PLC0415
 
-    samples = load_samples(data, columns=listed(columns), drop=listed(drop), size=size)
+    with naming(folder="DATA"):
+        samples = load_samples(data, columns=listed(columns), drop=listed(drop), size=size)
+    _check_samples(samples, size, rank)
     if dry_run:
         plan = _plan(samples, settings, device, seed)
         show(_facts_of_plan(plan, data, out), vars(plan), as_json=as_json)
@@ -103,6 +112,19 @@ def _settings(
         raise ValueError(f"--sigma-min must be less than --sigma-max; got {given[0]:g} and {given[1]:g}")
     seconds = seconds_of(budget)
     return {"max_seconds": seconds, "max_steps": steps, "rank": rank, "bandwidth": sigma, "bandwidth_range": given}
+
+
+def _check_samples(samples: Table | ImageDataset, size: int | None, rank: int | None) -> None:
+    """Refuse, before any work, options that the samples have no use for."""
+    from carre.datasets import Table  # noqa: PLC0415
+
+    is_table = isinstance(samples, Table)
+    if is_table and size is not None:
+        raise ValueError(f"--size must be left out for tables; got {size}")
+    most = 2 * math.prod(samples.shape[1:] if isinstance(samples, Table) else samples.sample_shape)
+    if rank is not None and rank > most:
+        what = "columns" if is_table else "pixels of an image"
+        raise ValueError(f"--rank must be at most {most:,}, twice the {what} of DATA; got {rank:,}")
 
 
 def _is_complete(out: Path, *, resume: bool, overwrite: bool) -> bool:
@@ -198,7 +220,7 @@ def _summary(
     (low, high), source = estimate.interval, estimate.source
     model, table = shlex.quote(str(out)), shlex.quote(data)
     facts = {
-        "samples": f"{len(samples):,} with {geometry.n_features_in_:,} coordinates",
+        "samples": f"{len(samples):,} with {counted(geometry.n_features_in_, 'coordinate')}",
         "dimension": f"{estimate.value} ({low} to {high} as σ varies by √2)" + (f"; {source}" if source else ""),
         "scale σ": f"{geometry.bandwidth_:.4g}",
         "training": f"{geometry.history_.steps:,} steps, {seconds:.1f} s, on {geometry.device_}",
@@ -235,7 +257,7 @@ def _facts_of_plan(plan: FitPlan, data: str, out: Path) -> dict[str, str]:
     )
     low, high = plan.bandwidth_range
     return {
-        "data": f"{data}: {plan.n_samples:,} samples with {plan.dim:,} coordinates{hull}",
+        "data": f"{data}: {counted(plan.n_samples, 'sample')} with {counted(plan.dim, 'coordinate')}{hull}",
         "device": plan.device,
         "scales σ": f"{low:.4g} to {high:.4g}",
         "rank": f"{plan.rank} (neighbors suggest a dimension of {plan.dimension_guess:.1f})",

@@ -12,6 +12,7 @@ import typer
 from carre.cli import inputs
 from carre.cli.options import AsJson
 from carre.cli.output import show
+from carre.cli.wording import counted
 
 _PACKAGES = ("torch", "numpy", "scikit-learn", "matplotlib", "pyarrow", "pillow", "faiss-cpu")
 _MOST_COLUMNS = 20
@@ -65,7 +66,7 @@ def _of_model(model: str) -> dict[str, Any]:
     weights = sum(part.numel() for part in geometry.field_.model.parameters())
     return {
         "model": model,
-        "data": f"{geometry.n_features_in_} coordinates" if shape is None else f"images of shape {shape}",
+        "data": counted(geometry.n_features_in_, "coordinate") if shape is None else f"images of shape {shape}",
         "columns": None if names is None else [str(name) for name in names],
         "σ": geometry.bandwidth_,
         "σ from": low,

@@ -97,7 +97,8 @@ def load_data(
         return Data(samples.values, names, samples.other, samples.name)
     if shape is None:
         raise ValueError(
-            f"DATA must be a table of {counted(geometry.n_features_in_, 'column')}, like that of MODEL; {path} holds images"
+            f"DATA must be a table of {counted(geometry.n_features_in_, 'column')}, like that of MODEL; {path} holds "
+            "images"
         )
     if geometry.normalization_ is not None:
         samples = dataclasses.replace(samples, normalization=geometry.normalization_)

@@ -11,11 +11,14 @@ import typer
 from carre.cli import inputs
 from carre.cli.options import AsJson, Columns, Device, Model, Sigma, check_positive, listed
 from carre.cli.output import show
+from carre.cli.wording import counted
 
 if TYPE_CHECKING:
     import numpy as np
 
     from carre import MetricMatching
+
+_MOST_NODES = 10_000
 
 
 class Method(StrEnum):
@@ -54,10 +57,14 @@ def path(
     check_positive("--sigma", sigma)
     if nodes < 2:
         raise ValueError(f"--nodes must be at least 2, the start and the end; got {nodes}")
+    if nodes > _MOST_NODES:
+        raise ValueError(f"--nodes must be at most {_MOST_NODES:,}; got {nodes:,}")
     geometry = inputs.load_model(model, device)
     inputs.check_vectors_output(out, geometry)
     points = None if data is None else inputs.load_data(geometry, data, columns=listed(columns))
     first, last = (_point(text, argument, points, geometry) for text, argument in ((start, "A"), (end, "B")))
+    if first.ravel().tolist() == last.ravel().tolist():
+        raise ValueError("A and B must be different points: there is no way to go between a point and itself")
     construct = {"geodesic": geometry.geodesic, "flow": geometry.interpolate, "thread": geometry.thread}[method.value]
     found = construct(first, last, sigma, n_nodes=nodes)
     _write(out, found.numpy()[0], geometry, points)
@@ -98,7 +105,11 @@ def _point(text: str, argument: str, points: inputs.Data | None, geometry: Metri
         raise ValueError(f"{argument} must be a row number, or coordinates like 0.1,0.2; got {text!r}") from error
     n_wanted, n_found = geometry.n_features_in_, len(coordinates)
     if n_found != n_wanted:
-        raise ValueError(f"{argument} must have {n_wanted} coordinates, like the samples of MODEL; got {n_found}")
+        raise ValueError(
+            f"{argument} must have {counted(n_wanted, 'coordinate')}, like the samples of MODEL; got {n_found}"
+        )
+    if not np.isfinite(coordinates).all():
+        raise ValueError(f"{argument} must be finite coordinates like 0.1,0.2; got {text!r}")
     return coordinates
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-
-import math
 
 import typer
 
@@ -160,7 +159,8 @@ def gradient(
         raise ValueError(
             f"--values must hold {counted(len(points.values), 'number')}, one for each row of DATA; got {len(measured)}"
         )
-    found = geometry.gradient_of_values(points.values, measured, points.values, sigma)
+    with naming(values="--values" if of is None else "--of"):
+        found = geometry.gradient_of_values(points.values, measured, points.values, sigma)
     inputs.write_answer(out, "gradient", np.asarray(found), points, prefix="gradient_")
     sizes = _norms(found)
     facts = {"gradient": f"of {of or values} at {len(found):,} points; its size is {sizes.mean():.4g} on average"}
@@ -194,9 +194,10 @@ def _measured(file: Any) -> np.ndarray:
             return numbers
         table = load_table(file)
     except (ValueError, FileNotFoundError) as error:
-XXX
+        said = str(error).replace("path must", "it must").replace("key must", "its key must")
+        raise ValueError(f"{wrong}; {said.replace(', or leave the column out (drop)', '')}") from error
     if table.shape[1] != 1:
-        raise ValueError(f"--values must be a file with one column of numbers; {file} has {table.shape[1]}")
+        raise ValueError(f"{wrong}; {file} has {table.shape[1]}")
     return table.values[:, 0]
 
 

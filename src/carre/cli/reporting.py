@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +12,9 @@ import typer
 from carre.cli import inputs
 from carre.cli.options import AsJson, Columns, Data, Device, Model, Sigma, check_positive, listed, pair_of
 from carre.cli.output import COMMAND, show
+from carre.cli.wording import naming
+
+_SHAPE = "HEIGHT,WIDTH or CHANNELS,HEIGHT,WIDTH"
 
 
 def report(
@@ -22,7 +27,7 @@ def report(
     ] = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     image_shape: Annotated[
-        str | None, typer.Option(metavar="HEIGHT,WIDTH", help="Draw the rows of a table as images of this shape.")
+        str | None, typer.Option(metavar="SHAPE", help=f"Draw the rows of a table as images: {_SHAPE}.")
     ] = None,
     sigma: Sigma = None,
     columns: Columns = None,
@@ -52,23 +57,37 @@ def report(
     if labels is not None and labels not in points.other:
         known = ", ".join(points.other) or "there are none beside the coordinates"
         raise ValueError(f"--labels must be a column of {data} that is no coordinate ({known}); got {labels!r}")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    page = geometry.report(
-        points.values,
-        out,
-        labels=None if labels is None else points.other[labels],
-        columns={name: column for name, column in points.other.items() if name != labels} or None,
-        pairs=pairs or None,
-        image_shape=shape,
-        bandwidth=sigma,
-        title=title,
-        command=COMMAND.get(),
-    )
+    with _folder_for(out), naming(path="--out", columns="the other columns of DATA"):
+        page = geometry.report(
+            points.values,
+            out,
+            labels=None if labels is None else points.other[labels],
+            columns={name: column for name, column in points.other.items() if name != labels} or None,
+            pairs=pairs or None,
+            image_shape=shape,
+            bandwidth=sigma,
+            title=title,
+            command=COMMAND.get(),
+        )
     show({"report": str(page)}, {"report": page, "n": len(points.values)}, as_json=as_json)
+
+
+@contextmanager
+def _folder_for(file: Path) -> Iterator[None]:
+    """Make the folder that a file goes into; where the work fails, remove it again."""
+    made = [folder for folder in file.parents if not folder.exists()]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def _shape(text: str) -> tuple[int, ...]:
     parts = text.lower().replace("x", ",").split(",")
     if len(parts) not in (2, 3) or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
-        raise ValueError(f"--image-shape must be height and width, like 8,8; got {text!r}")
+        raise ValueError(f"--image-shape must be {_SHAPE}, like 8,8; got {text!r}")
     return tuple(int(part) for part in parts)

@@ -43,10 +43,10 @@ def sphere(
     where = str(choose_device(device, torch.empty(0)))
     base = benchmarks.QUICK if quick else benchmarks.CPU if where == "cpu" else benchmarks.FULL
     given: dict[str, Any] = {"dimension": dimension, "ambient_dim": ambient, "rank": rank, "unevenness": uneven}
-    given |= {"sizes": _numbers("sizes", sizes), "engines": None if engines is None else tuple(engines.split(","))}
+    given |= {"sizes": _numbers("--sizes", sizes), "engines": None if engines is None else tuple(engines.split(","))}
     settings = dataclasses.replace(base, seed=seed, **{k: v for k, v in given.items() if v is not None})
     if out.exists() and not out.is_dir():
-        raise ValueError(f"out must be a folder; {out} is a file")
+        raise ValueError(f"--out must be a folder; {out} is a file")
     results = benchmarks.run_sphere(
         settings,
         device=where,

@@ -187,6 +187,7 @@ def _of_array(values: np.ndarray, other: dict[str, np.ndarray], chosen: _Choice)
     """Make a table of an array, which stays as it is if all columns are taken."""
     if values.ndim != 2 or values.dtype.kind not in "fiub":
         remedy = "Reshape it with array.reshape(len(array), -1)" if values.ndim != 2 else "Convert it to numbers"
+        remedy = remedy if values.ndim else "A single number is no table"
         raise ValueError(
             f"path must hold an array of numbers of shape (n, D); that of {chosen.file} is {values.dtype} of shape "
             f"{values.shape}. {remedy}"
@@ -208,6 +209,8 @@ def _read_array(file: Path, key: str | None) -> tuple[np.ndarray, dict[str, np.n
             raise DamagedFileError(
                 f"{file} cannot be read as numbers ({why}); save it again with numpy.save"
             ) from error
+    if not shapes:
+        raise ValueError(f"path must hold an array of numbers of shape (n, D); {file} holds no arrays")
     listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
     if key is None:
         tables = [name for name, shape in shapes.items() if len(shape) == 2]

@@ -23,6 +23,8 @@ from carre.validation import Points, as_bandwidth, as_images, as_points
 _CHUNK, _COPIES = 16_384, 4
 # Pixels are taken for not normalized where black would be a number below this.
 _BLACK = -0.1
+# Squares of larger samples, summed over columns, do not fit into float32.
+_LARGEST = 1e17
 # What is given beside points, and is not points: nothing is known of its values.
 _VECTORS = ("vectors", "velocities")
 
@@ -251,6 +253,8 @@ class QueryMethods:
             self.__dict__.pop("feature_names_in_", None)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
+        if float(points.tensor.detach().abs().amax()) > _LARGEST:
+            raise ValueError(f"X must lie within ±{_LARGEST:g}: squares would overflow. Divide it by a constant")
         self.sample_shape_ = points.sample_shape
         return points
 
