@@ -1,11 +1,16 @@
 """What the examples of the estimator's methods have at hand: a geometry, fitted once, and its samples."""
 
 import inspect
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+# A shell that starts tests in the background lets them ignore Ctrl-C, and whatever they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ESTIMATOR = Path(__file__).parent / "src" / "carre" / "estimator"
 
