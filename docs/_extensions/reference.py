@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+from abc import ABC, abstractmethod
 from types import ModuleType
 from typing import Any
 
@@ -44,11 +45,12 @@ def first_line(thing: Any) -> str:
     return plain_bars((inspect.getdoc(thing) or "").partition("\n")[0])
 
 
-class _Overview(SphinxDirective):
+class _Overview(SphinxDirective, ABC):
     """A list of names with what each is for, written as reStructuredText and parsed in place."""
 
+    @abstractmethod
     def lines(self) -> list[str]:
-        raise NotImplementedError
+        """Write the list."""
 
     def run(self) -> list[nodes.Node]:
         container = nodes.container()
