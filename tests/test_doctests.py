@@ -18,6 +18,8 @@ ROOMS = ["carre"] + [
 # Their examples are shown and not run, for the reasons given. All of them are run by tests of their own.
 NOT_RUN = {
     "carre.benchmarks.run_sphere": "takes minutes",
+    "carre.benchmarks.measure_cost": "times a machine",
+    "carre.evaluation.inception_features": "needs files that have to be downloaded",
     "carre.load_mnist": "needs files that have to be downloaded",
     "carre.load_cifar10": "needs files that have to be downloaded",
     "carre.datasets.load_celeba": "needs files that have to be downloaded",

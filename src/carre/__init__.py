@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from carre.datasets import ImageDataset, Normalization, Table, load_cifar10, load_images, load_mnist, load_table
     from carre.estimator import MetricMatching
-    from carre.fields import ExactField, KernelField, MetricField, NeuralField, ScoreField, SteinField
+    from carre.fields import ExactField, IsotropicField, KernelField, MetricField, NeuralField, ScoreField, SteinField
     from carre.function_matching import LearnedCarreDuChamp, learn_carre_du_champ
     from carre.geometry import ComplementMetric, LowRankMetric, Spectrum, principal_angles, projector_distance
     from carre.networks import UNetSettings
@@ -27,6 +27,7 @@ __all__ = [
     "DimensionEstimate",
     "ExactField",
     "ImageDataset",
+    "IsotropicField",
     "KernelField",
     "LearnedCarreDuChamp",
     "LinearPhaseWarning",
@@ -61,7 +62,9 @@ _WHEN_ASKED = {
         *("load_cifar10", "load_images", "load_mnist", "load_table"),
     ),
     "carre.estimator": ("MetricMatching",),
-    "carre.fields": ("ExactField", "KernelField", "MetricField", "NeuralField", "ScoreField", "SteinField"),
+    "carre.fields": (
+        *("ExactField", "IsotropicField", "KernelField", "MetricField", "NeuralField", "ScoreField", "SteinField"),
+    ),
     "carre.function_matching": ("LearnedCarreDuChamp", "learn_carre_du_champ"),
     "carre.geometry": ("ComplementMetric", "LowRankMetric", "Spectrum", "principal_angles", "projector_distance"),
     "carre.networks": ("UNetSettings",),

@@ -9,12 +9,13 @@ import pytest
 from tests.cli.conftest import invoke
 
 PAGE = Path(__file__).parents[2] / "docs" / "command_line.md"
-# Less training; and the benchmark, which has tests of its own, is only asked what it can do. After so little of it a
-# kernel would answer instead of the network, which takes long.
+# Less training; and the benchmarks, which have tests of their own, are only asked what they can do. After so little
+# training a kernel would answer instead of the network, which takes long.
 SHORTER = {
     "--budget 1m": "--steps 40 --sigma 0.3",
     "carre demo": "carre demo --steps 5",
     "benchmark sphere --quick": "benchmark sphere --help",
+    "benchmark stability --quick": "benchmark stability --help",
 }
 
 

@@ -71,6 +71,24 @@ def test_small_blocks_count_as_well():
     assert peak_memory(allocate, torch.zeros(1, 1)) == pytest.approx(2**25, abs=2**21)
 
 
+def test_without_a_warm_up_the_function_is_called_once(monkeypatch):
+    calls = []
+    monkeypatch.setattr(speed, "_reset_resident_peak", lambda: True)
+    peak_memory(lambda y: calls.append(1), torch.zeros(1, 1), warmup=False)
+    assert len(calls) == 1
+
+
+@pytest.mark.skipif(not speed._reset_resident_peak(), reason="this system keeps no record that can be reset")
+def test_the_measurement_after_one_that_failed_is_right():
+    def fail(points):
+        block = torch.ones(BLOCK // 4)
+        raise torch.OutOfMemoryError(f"{block[0]}")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        peak_memory(fail, torch.zeros(1, 1))
+    assert peak_memory(lambda y: torch.ones(BLOCK // 4), torch.zeros(1, 1)) == pytest.approx(BLOCK, abs=2**21)
+
+
 def test_where_memory_cannot_be_measured_there_is_none(monkeypatch):
     monkeypatch.setattr(speed, "_reset_resident_peak", lambda: False)
     assert peak_memory(lambda y: y + 1, torch.zeros(1, 1)) is None

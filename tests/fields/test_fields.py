@@ -99,6 +99,18 @@ class TestNeuralField(FieldConformance):
         monkeypatch.setattr("carre.fields.neural._CHUNK", {"cpu": 4})
         torch.testing.assert_close(field.metric(points, 0.4).dense(), whole)
 
+    @pytest.mark.parametrize("chunk", [1, 3, 100])
+    def test_the_chunk_that_is_asked_for_is_taken(self, chunk, field, points, monkeypatch):
+        sizes, cut = [], NeuralField(field.model, field.frame, chunk=chunk)
+        inside = NeuralField._outside
+        monkeypatch.setattr(NeuralField, "_outside", lambda self, *a: sizes.append(len(a[2])) or inside(self, *a))
+        torch.testing.assert_close(cut.metric(points, 0.4).dense(), field.metric(points, 0.4).dense())
+        assert max(sizes[: -(-len(points) // chunk)]) == min(chunk, len(points))
+
+    def test_no_chunk_is_refused(self, field):
+        with pytest.raises(ValueError, match="chunk must be at least 1, or None; got 0"):
+            NeuralField(field.model, field.frame, chunk=0)
+
     def test_mixed_precision_is_the_same_to_two_digits(self, field, points):
         rounded = field.with_mixed_precision().metric(points.float(), 0.4).dense()
         exact = field.metric(points.float(), 0.4).dense()

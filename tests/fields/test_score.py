@@ -202,6 +202,30 @@ def test_flipd_is_the_uncentered_trace_of_the_oracle(rng):
     torch.testing.assert_close(estimate.value, 5 + torch.autograd.grad(evidence, log_sigma)[0])
 
 
+def test_all_axes_give_the_jacobian_as_it_is(rng):
+    matrix = torch.randn(3, 3, generator=rng, dtype=torch.float64)
+    points = torch.randn(2, 3, generator=rng, dtype=torch.float64)
+    axes = torch.eye(3, dtype=torch.float64).expand(2, -1, -1)
+    for mode, expected in (("forward", matrix.mT), ("reverse", matrix)):
+        field = ScoreField(lambda y, s: y @ matrix.mT, 3, mode=mode, chunk=2)
+        torch.testing.assert_close(field.apply_jacobian(points, 0.3, axes), expected.expand(2, -1, -1))
+
+
+def test_vectors_of_another_shape_are_refused():
+    field = ScoreField(lambda y, s: y, 3)
+    with pytest.raises(ValueError, match=r"vectors must have shape \(2, q, 3\), q for each point; got \(2, 3\)"):
+        field.apply_jacobian(torch.zeros(2, 3), 0.3, torch.zeros(2, 3))
+
+
+def test_each_point_has_its_own_bandwidth_and_vectors(rng):
+    """m = σy has the product σv, whatever the chunks."""
+    points, vectors = torch.ones(3, 2, dtype=torch.float64), torch.randn(3, 4, 2, generator=rng, dtype=torch.float64)
+    sigma = torch.tensor([0.1, 0.5, 2.0], dtype=torch.float64)
+    for chunk in (1, 5, 100):
+        found = ScoreField(lambda y, s: s[:, None] * y, 2, chunk=chunk).apply_jacobian(points, sigma, vectors)
+        torch.testing.assert_close(found, sigma[:, None, None] * vectors)
+
+
 def test_the_score_is_the_gradient_of_the_evidence(rng):
     sphere = Sphere(2).embed(5, generator=rng)
     points = sphere.sample(7, generator=rng).requires_grad_()

@@ -11,10 +11,12 @@ from carre.cli.paths import path
 from carre.cli.questions import denoise, dimension, gradient, tangent
 from carre.cli.reporting import report
 from carre.cli.sphere import sphere
+from carre.cli.stability import stability
 
 __all__ = ["app"]
 
 for command in (fit, dimension, tangent, denoise, path, gradient, report, info, demo):
     app.command()(command)
 benchmark.command()(sphere)
+benchmark.command()(stability)
 app.add_typer(benchmark, name="benchmark")

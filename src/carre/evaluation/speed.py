@@ -88,11 +88,12 @@ def throughput(
     return Throughput(batch / median, median, (high - low) / median, batch, len(times), str(given.device))
 
 
-def peak_memory(function: Callable[[Tensor], object], points: Tensor) -> int | None:
+def peak_memory(function: Callable[[Tensor], object], points: Tensor, *, warmup: bool = True) -> int | None:
     """Measure the memory that a call needs at its peak, in bytes, beyond what was held before.
 
     The result of the call is part of it, the points are not. The function is called twice, the first time so
-    that libraries and workspaces are loaded.
+    that libraries and workspaces are loaded. What it raises, such as `torch.OutOfMemoryError`, is passed on; the next
+    measurement begins anew.
 
     On a GPU this is exact for tensors (`torch.cuda.max_memory_allocated`). On a CPU it is the kernel's own
     record of resident memory, which counts every library and every thread, pages that were written only, and
@@ -101,6 +102,7 @@ def peak_memory(function: Callable[[Tensor], object], points: Tensor) -> int | N
     Args:
         function: Anything of points.
         points: Where to evaluate it, on the device to be measured.
+        warmup: Whether to call it once before. Not needed where it was called before, and is slow.
 
     Example:
         >>> peak = peak_memory(lambda y: torch.ones(2**22), torch.ones(1, 1))
@@ -108,7 +110,8 @@ def peak_memory(function: Callable[[Tensor], object], points: Tensor) -> int | N
         True
     """
     given = as_points(points).tensor
-    function(given)
+    if warmup:
+        function(given)
     if given.device.type == "cuda":
         torch.cuda.synchronize(given.device)
         before = torch.cuda.memory_allocated(given.device)

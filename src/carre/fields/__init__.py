@@ -1,6 +1,7 @@
 """Where a metric comes from. All fields speak one protocol."""
 
 from carre.fields.exact import ExactField
+from carre.fields.isotropic import IsotropicField
 from carre.fields.kernel import KernelField
 from carre.fields.neural import NeuralField
 from carre.fields.protocol import Bandwidth, MetricField, NoDenoiserError
@@ -11,6 +12,7 @@ from carre.fields.traces import TraceEstimate
 __all__ = [
     "Bandwidth",
     "ExactField",
+    "IsotropicField",
     "KernelField",
     "MetricField",
     "NeuralField",

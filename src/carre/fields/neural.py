@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from carre.fields.protocol import Bandwidth, NoDenoiserError
 from carre.geometry import AffineFrame, LowRankMetric
@@ -18,6 +19,7 @@ from carre.neighbors.transformations import untransformed
 from carre.networks import MetricModel
 from carre.networks.memory import points_at_once
 from carre.networks.pointwise import is_one_value
+from carre.networks.rounding import round_weights
 from carre.validation import as_bandwidth, as_points
 
 # Points at a time: as many as keep a device busy. Of images fewer, as many as fit into the working memory.
@@ -36,6 +38,8 @@ class NeuralField:
         ridge: λ of G = FᵀF + λI.
         mixed_precision: Whether the network's products are rounded to bfloat16, which on a GPU is several times as
             fast; see `with_mixed_precision`.
+        chunk: Points computed at once; fewer need less memory. None takes as many as keep a device busy, of images as
+            many as fit into the working memory.
 
     Example:
         >>> class Shrink(nn.Module):  # exact for a standard Gaussian in the frame
@@ -50,10 +54,18 @@ class NeuralField:
     """
 
     def __init__(
-        self, model: nn.Module, frame: AffineFrame, *, ridge: float = 0.0, mixed_precision: bool = False
+        self,
+        model: nn.Module,
+        frame: AffineFrame,
+        *,
+        ridge: float = 0.0,
+        mixed_precision: bool = False,
+        chunk: int | None = None,
     ) -> None:
+        if chunk is not None and chunk < 1:
+            raise ValueError(f"chunk must be at least 1, or None; got {chunk}")
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
-        self.frame, self.ridge, self.mixed_precision = frame, ridge, mixed_precision
+        self.frame, self.ridge, self.mixed_precision, self.chunk = frame, ridge, mixed_precision, chunk
         self._copies: dict[tuple[torch.device, torch.dtype], tuple[nn.Module, AffineFrame]] = {}
 
     @property
@@ -67,7 +79,7 @@ class NeuralField:
         Measured in experiments/sphere: about five times as fast, with up to a fifth more tangent error where that is
         smallest. Points in float64 are answered in float64, without rounding.
         """
-        return NeuralField(self.model, self.frame, ridge=self.ridge, mixed_precision=True)
+        return NeuralField(self.model, self.frame, ridge=self.ridge, mixed_precision=True, chunk=self.chunk)
 
     def metric(self, points: Tensor, bandwidth: Bandwidth) -> LowRankMetric:
         """Compute G = FᵀF + λI at any point and any σ, best inside the trained range."""
@@ -81,18 +93,25 @@ class NeuralField:
         points = as_points(points, dim=self.dim).tensor
         sigma = as_bandwidth(bandwidth, points)
         model, frame = self._at(points)
-        asked = getattr(model, want) if isinstance(model, MetricModel) else model
-        chunk = points_at_once(asked, points, largest=_CHUNK.get(points.device.type, _CHUNK["cpu"]))
+        chunk = self._points_at_once(model, points, want)
+        if chunk >= len(points):
+            return self._outside(model, frame, points, sigma, want)
         pairs = zip(torch.split(points, chunk), torch.split(sigma, chunk), strict=True)
         return torch.cat([self._outside(model, frame, y, s, want) for y, s in pairs])
 
+    def _points_at_once(self, model: nn.Module, points: Tensor, want: str) -> int:
+        if self.chunk is not None or len(points) == 1:
+            return self.chunk or 1
+        asked = getattr(model, want) if isinstance(model, MetricModel) else model
+        return points_at_once(asked, points, largest=_CHUNK.get(points.device.type, _CHUNK["cpu"]))
+
     @contextmanager
-    def _precision(self, points: Tensor) -> Iterator[None]:
+    def _precision(self, points: Tensor, sigma: Tensor) -> Iterator[None]:
         """Round products if that was asked for; where nothing is differentiated, also fuse pointwise steps."""
         if not self.mixed_precision:
             yield
             return
-        is_plain = not torch.is_grad_enabled() and not torch._C._functorch.is_functorch_wrapped_tensor(points)
+        is_plain = not (_is_differentiated(points) or _is_differentiated(sigma))
         fused = fused_kernels(points.device) if is_plain else nullcontext()
         with torch.autocast(points.device.type, torch.bfloat16), fused:
             yield
@@ -103,6 +122,8 @@ class NeuralField:
         if key not in self._copies:
             with untransformed():
                 model = copy.deepcopy(self.model).to(points.device, points.dtype)
+                if self.mixed_precision and points.dtype == torch.float32:
+                    round_weights(model)
                 self._copies[key] = (model, self.frame.to(points.device, points.dtype))
         return self._copies[key]
 
@@ -111,7 +132,7 @@ class NeuralField:
         # A single σ stays one, which the network embeds only once.
         scaled = (sigma[:1] / frame.scale).expand(len(sigma)) if is_one_value(sigma) else sigma / frame.scale
         inside = frame.encode(points)
-        with self._precision(points):
+        with self._precision(points, sigma):
             result = _answer(model, inside, scaled, want)
         if result is None:
             raise NoDenoiserError("this field was trained uncentered and has no denoiser; fit with method='joint'")
@@ -121,6 +142,13 @@ class NeuralField:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_copies": {}}
+
+
+def _is_differentiated(tensor: Tensor) -> bool:
+    """Say whether a derivative in a tensor is taken: backward, forward, or by a transformation."""
+    backward = torch.is_grad_enabled() and tensor.requires_grad
+    transformed: bool = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return backward or transformed or forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
 
 
 def _answer(model: nn.Module, points: Tensor, bandwidth: Tensor, want: str) -> Tensor | None:

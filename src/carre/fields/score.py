@@ -14,6 +14,7 @@ from carre.fields.jacobian import MODES, jacobian_product
 from carre.fields.protocol import Bandwidth
 from carre.fields.traces import TraceEstimate
 from carre.geometry import LowRankMetric
+from carre.networks.pointwise import is_one_value
 from carre.validation import as_bandwidth, as_points
 
 # The full Jacobian has D² numbers per point and takes D products; beyond this it is refused.
@@ -107,6 +108,25 @@ class ScoreField:
             image = self._products(y, s, basis)
             factors.append(leading_factor(basis, image, self.rank or self.dim))
         return LowRankMetric(torch.cat(factors))
+
+    def apply_jacobian(self, points: Tensor, bandwidth: Bandwidth, vectors: Tensor) -> Float[Tensor, "n q dim"]:
+        """Compute Jv for several vectors at each point, (n, q, dim): neither made symmetric nor positive.
+
+        In reverse mode Jᵀv. All axes as vectors give the Jacobian whole, of any size that memory holds.
+
+        Example:
+            >>> field = ScoreField(lambda points, bandwidth: points * torch.tensor([1.0, 0.5]), 2)
+            >>> field.apply_jacobian(torch.zeros(1, 2), 0.1, torch.eye(2)[None])
+            tensor([[[1.0000, 0.0000],
+                     [0.0000, 0.5000]]])
+        """
+        points, sigma = self._checked(points, bandwidth)
+        if vectors.ndim != 3 or vectors.shape[0] != len(points) or vectors.shape[2] != self.dim:
+            raise ValueError(
+                f"vectors must have shape ({len(points)}, q, {self.dim}), q for each point; got {tuple(vectors.shape)}"
+            )
+        self._prepare(points, sigma)
+        return self._products(points, sigma, vectors.mT).mT
 
     def denoise(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
         """Compute the denoiser's E[X | Y=y]."""
@@ -231,23 +251,27 @@ class ScoreField:
 
     def _products(self, points: Tensor, sigma: Tensor, basis: Float[Tensor, "n dim q"]) -> Float[Tensor, "n dim q"]:
         """Multiply the columns of a basis at each point by the Jacobian there."""
-        q = basis.shape[-1]
-        rows = self._pairwise(
-            points.repeat_interleave(q, 0), sigma.repeat_interleave(q), basis.mT.reshape(-1, self.dim)
-        )
+        rows = self._pairwise(points, sigma, basis.mT.reshape(-1, self.dim))
         if not bool(torch.isfinite(rows).all()):
             raise ValueError(
                 "denoiser must have a finite derivative; it is NaN or infinite at some points. "
                 "Check bandwidth against the range that the denoiser was trained on"
             )
-        return rows.reshape(len(points), q, self.dim).mT
+        return rows.reshape(len(points), -1, self.dim).mT
 
-    def _pairwise(self, points: Tensor, sigma: Tensor, vectors: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:
-        """Multiply one vector at each point by the Jacobian there, chunk by chunk."""
-        parts = (torch.split(tensor, self.chunk) for tensor in (points, sigma, vectors))
+    def _pairwise(self, points: Tensor, sigma: Tensor, vectors: Float[Tensor, "m dim"]) -> Float[Tensor, "m dim"]:
+        """Multiply vectors, for each point the same number in a row, by the Jacobian there, chunk by chunk."""
+        owners = torch.arange(len(points), device=points.device).repeat_interleave(len(vectors) // len(points))
+        # A single σ stays one, which a network embeds only once.
+        is_one = len(sigma) == 1 or is_one_value(sigma)
+        parts = zip(torch.split(owners, self.chunk), torch.split(vectors, self.chunk), strict=True)
         # Without points to differentiate in, no graph of the denoiser's own parameters is kept.
         with torch.set_grad_enabled(torch.is_grad_enabled() and points.requires_grad):
-            return torch.cat([self._product(*chunk) for chunk in zip(*parts, strict=True)])
+            products = [
+                self._product(points[owner], sigma[:1].expand(len(owner)) if is_one else sigma[owner], part)
+                for owner, part in parts
+            ]
+            return products[0] if len(products) == 1 else torch.cat(products)
 
     def _product(self, points: Tensor, sigma: Tensor, vectors: Tensor) -> Tensor:
         return jacobian_product(lambda y: self._denoiser(y, sigma), points, vectors, mode=self.mode)

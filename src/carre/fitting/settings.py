@@ -106,8 +106,8 @@ class FitSettings:
         """Return the sizes of the U-Net for images of a shape; None for tables, and with a network of one's own.
 
         Example:
-            >>> FitSettings().unet((1, 8, 8))
-            UNetSettings(channels=64, multipliers=(1,), n_blocks=2, attention=(0,), patch=1)
+            >>> FitSettings().unet((1, 8, 8)) == UNetSettings.for_shape((1, 8, 8))
+            True
         """
         if sample_shape is None:
             if isinstance(self.network, UNetSettings):

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional
 
-from carre.networks.pointwise import modulated_activation
+from carre.networks.pointwise import layer_norm, modulated_activation
+from carre.networks.tangents import join_dual, split_dual
 
 _HEAD_CHANNELS = 64
 
@@ -50,7 +51,11 @@ class Convolution(nn.Module):
     def forward(self, image: Float[Tensor, "batch c h w"]) -> Float[Tensor, "batch out h2 w2"]:
         """Convolve."""
         weight = self.weight.permute(0, 3, 1, 2)
-        return functional.conv2d(image, weight, self.bias, stride=self.stride, padding=self.padding)
+        value, tangent = split_dual(image, self.weight, self.bias)
+        result = functional.conv2d(value, weight, self.bias, stride=self.stride, padding=self.padding)
+        if tangent is None:
+            return result
+        return join_dual(result, functional.conv2d(tangent, weight, stride=self.stride, padding=self.padding))
 
 
 class ConvolutionBlock(nn.Module):
@@ -74,7 +79,9 @@ class ConvolutionBlock(nn.Module):
         """Add the block's update; at initialization it is zero."""
         first, second = torch.split(modulation, self.modulation_widths, -1)
         inner, image = modulated_activation(image, first)
-        inner, _ = modulated_activation(self.rise(inner), second)
+        # One after the other under one name: an image at full resolution is not held longer than it is needed.
+        inner = self.rise(inner)
+        inner = modulated_activation(inner, second)[0]
         update: Tensor = self.fall(inner)
         return (image if self.skip is None else self.skip(image)) + update
 
@@ -93,7 +100,7 @@ class SpatialAttention(nn.Module):
     def forward(self, image: Float[Tensor, "batch c h w"]) -> Float[Tensor, "batch c h w"]:
         """Add what each pixel asks of all others; at initialization it is zero."""
         batch, channels, height, width = image.shape
-        normed = functional.layer_norm(image.permute(0, 2, 3, 1), (channels,)).permute(0, 3, 1, 2)
+        normed = layer_norm(image.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         packed = self.ask(normed).permute(0, 2, 3, 1).reshape(batch, height * width, 3, self.n_heads, -1)
         query, key, value = packed.permute(2, 0, 3, 1, 4).unbind(0)
         mixed = _attend(query, key, value).transpose(1, 2).reshape(batch, height, width, channels)

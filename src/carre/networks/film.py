@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from carre.networks.embedding import LogBandwidthEmbedding
-from carre.networks.pointwise import gated_linear, is_one_value, modulated_norm
+from carre.networks.pointwise import gated_linear, is_one_value, layer_norm, modulated_norm
 
 
 class GatedBlock(nn.Module):
@@ -61,7 +61,8 @@ class PlainBlock(nn.Module):
     ) -> Float[Tensor, "batch width"]:
         """Add the block's update; at initialization it is zero."""
         inner, hidden = modulated_norm(hidden, modulation)
-        update: Tensor = self.fall(self.inner_norm(functional.silu(self.rise(inner))))
+        inner = layer_norm(functional.silu(self.rise(inner)), self.inner_norm.weight, self.inner_norm.bias)
+        update: Tensor = self.fall(inner)
         return hidden + update
 
 

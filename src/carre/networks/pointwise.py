@@ -9,6 +9,7 @@ from torch.autograd import forward_ad
 from torch.nn import functional
 
 from carre.kernels import are_fused
+from carre.networks.tangents import join_dual, split_dual
 
 _EPSILON = 1e-5
 
@@ -19,6 +20,30 @@ def is_one_value(vector: Float[Tensor, " n"]) -> bool:
     has_tangent = forward_ad.unpack_dual(vector).tangent is not None  # type: ignore[no-untyped-call]
     # The stride first: an exported program must not depend on how many points there are.
     return vector.stride(0) == 0 and vector.shape[0] > 1 and plain and not has_tangent
+
+
+def layer_norm(
+    hidden: Float[Tensor, "*batch width"], weight: Tensor | None = None, bias: Tensor | None = None
+) -> Float[Tensor, "*batch width"]:
+    """Compute (h − ⟨h⟩)/deviation over the last axis.
+
+    Spelled out where it is differentiated forward or transformed: torch's own forward derivative takes the deviation
+    for a constant, so that its derivative is wrong.
+    """
+    is_transformed = torch._C._functorch.is_functorch_wrapped_tensor(hidden)
+    if not is_transformed and forward_ad.unpack_dual(hidden).tangent is None:  # type: ignore[no-untyped-call]
+        return functional.layer_norm(hidden, hidden.shape[-1:], weight, bias, _EPSILON)
+    normed = _standardize(hidden)[0]
+    normed = normed if weight is None else normed * weight
+    return normed if bias is None else normed + bias
+
+
+def _standardize(hidden: Float[Tensor, "*batch width"]) -> tuple[Float[Tensor, "*batch width"], Tensor]:
+    """Return the norm and one over the deviation; in float32 at least, as autocast would."""
+    wide = hidden.float() if hidden.dtype == torch.bfloat16 else hidden
+    variance, mean = torch.var_mean(wide, -1, correction=0, keepdim=True)
+    inverse = (variance + _EPSILON).rsqrt()
+    return (wide - mean) * inverse, inverse
 
 
 def modulated_norm(
@@ -33,7 +58,7 @@ def modulated_norm(
 
         return ModulatedNorm.apply(hidden, modulation, _EPSILON)  # type: ignore[no-any-return, no-untyped-call]
     scale, shift = modulation.chunk(2, -1)
-    normed = functional.layer_norm(hidden, hidden.shape[-1:], eps=_EPSILON)
+    normed = layer_norm(hidden)
     return torch.addcmul(shift + normed, normed, scale), hidden
 
 
@@ -50,8 +75,27 @@ def modulated_activation(
         return ModulatedActivation.apply(image, modulation, _EPSILON)  # type: ignore[no-any-return, no-untyped-call]
     pixels = image.permute(0, 2, 3, 1)
     scale, shift = modulation[:, None, None, :].chunk(2, -1)
-    normed = functional.layer_norm(pixels, pixels.shape[-1:], eps=_EPSILON)
+    value, tangent = split_dual(pixels, modulation)
+    if tangent is not None:
+        return _activation_with_tangent(value, tangent, scale, shift).permute(0, 3, 1, 2), image
+    normed = layer_norm(pixels)
     return functional.silu(torch.addcmul(shift + normed, normed, scale)).permute(0, 3, 1, 2), image
+
+
+def _activation_with_tangent(
+    value: Float[Tensor, "batch h w c"], tangent: Float[Tensor, "batch h w c"], scale: Tensor, shift: Tensor
+) -> Float[Tensor, "batch h w c"]:
+    """Compute SiLU(n·(1 + scale) + shift), n = LN(x), and its derivative along ẋ.
+
+    ṅ = (ẋ − ⟨ẋ⟩ − n⟨nẋ⟩)/deviation. Torch's own derivatives of products with what has no tangent are slow.
+    """
+    normed, inverse = _standardize(value)
+    change = torch.addcmul(tangent, normed, (normed * tangent).mean(-1, keepdim=True), value=-1.0)
+    change = (change - change.mean(-1, keepdim=True)) * inverse
+    modulated = torch.addcmul(shift + normed, normed, scale)
+    opened, active = torch.sigmoid(modulated), functional.silu(modulated)
+    slope = torch.addcmul(opened + active, opened, active, value=-1.0)
+    return join_dual(active.to(value.dtype), (torch.addcmul(change, change, scale) * slope).to(value.dtype))
 
 
 def gated_linear(inputs: Float[Tensor, "batch width"], linear: nn.Linear) -> Float[Tensor, "batch half"]:

@@ -19,9 +19,12 @@ from carre.validation import is_integer
 
 _BIAS_DEVIATION = 1e-3**0.5
 _FEWEST_PIXELS_APART = 8
+_POSITION_DEVIATION = 0.1
+# SiLU of a standard normal variable has a root mean square of 0.6.
+_SILU_GAIN = 1.7
 # What a process takes over what its tensors hold: convolutions reorder their inputs, and memory is fragmented.
-# Measured on a CPU, as resident memory over the numbers below: 0.6 to 1.65.
-_OVERHEAD = 1.75
+# Measured on a CPU in float32, as resident memory over the numbers below: 1.5 to 2.0.
+_OVERHEAD = 2.2
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,15 @@ class UNetSettings:
             The bottom, between the ways down and up, always has it, also with ``()``.
         patch: Side of the squares of pixels that are packed into channels before the first level and unpacked after
             the last. With 2 nothing wide is computed at full resolution.
+        head_channels: Channels of a hidden layer before the outputs of a factor, whose many rows would otherwise all be
+            sums of a few images; None for none.
+        positions: Whether a factor is told where a pixel lies: which row is to show which part of an image cannot be
+            seen from the image.
 
     Example:
-        >>> UNetSettings.for_shape((1, 28, 28))
-        UNetSettings(channels=64, multipliers=(1, 2), n_blocks=2, attention=(1,), patch=2)
+        >>> settings = UNetSettings.for_shape((1, 28, 28))
+        >>> settings.channels, settings.multipliers, settings.patch
+        (64, (1, 2), 2)
     """
 
     channels: int = 64
@@ -48,13 +56,19 @@ class UNetSettings:
     n_blocks: int = 2
     attention: tuple[int, ...] | None = None
     patch: int = 1
+    head_channels: int | None = None
+    positions: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("channels", "n_blocks", "patch"):
+        for name in ("channels", "n_blocks", "patch", "head_channels"):
             value = getattr(self, name)
+            if name == "head_channels" and value is None:
+                continue
             if not is_integer(value) or value < 1:
                 raise ValueError(f"{name} must be a positive integer; got {value!r}")
             object.__setattr__(self, name, int(value))
+        if not isinstance(self.positions, bool):
+            raise ValueError(f"positions must be True or False; got {self.positions!r}")
         multipliers = _integers(self.multipliers)
         if not multipliers or min(multipliers) < 1:
             raise ValueError(
@@ -83,7 +97,7 @@ class UNetSettings:
         side = min(sizes[1:])
         patch = 2 if side >= 2 * _FEWEST_PIXELS_APART else 1
         n_levels = min(4, max(1, 1 + int(math.log2(max(side / patch / 7, 1)))))
-        return cls(64, (1, 2, 2, 4)[:n_levels], 2, (n_levels - 1,), patch)
+        return cls(64, (1, 2, 2, 4)[:n_levels], 2, (n_levels - 1,), patch, head_channels=256, positions=True)
 
     @classmethod
     def of_paper(cls, dataset: str) -> UNetSettings:
@@ -158,16 +172,37 @@ class UNet(nn.Module):
                 # Before the pixels are doubled: the same weights at a quarter of the cost.
                 up.append(Convolution(current, current))
         self.down, self.up = down, up
-        outputs = n_outputs * packed
-        self.head = Convolution(
-            current,
-            outputs,
-            deviation=head_deviation * (9 * current) ** -0.5,
-            bias_deviation=head_deviation * _BIAS_DEVIATION,
-        )
+        self.expansion, self.position, self.head = self._outlet(current, n_outputs * packed, head_deviation)
         self.embedding = LogBandwidthEmbedding(settings.channels)
         self.modulation_widths = [sum(block.modulation_widths) for block in self._blocks()] + [2 * current]
         self.film = nn.Linear(settings.channels, sum(self.modulation_widths), bias=False)
+
+    def _outlet(
+        self, channels: int, n_outputs: int, deviation: float
+    ) -> tuple[Convolution | None, nn.Parameter | None, Convolution]:
+        """Build what only a factor has, the hidden layer and the map of positions, and the head."""
+        settings, is_factor = self.settings, self.n_outputs > 1
+        wide = settings.head_channels if is_factor else None
+        expansion = None
+        if wide is not None:
+            expansion = Convolution(channels, wide, deviation=_SILU_GAIN * (9 * channels) ** -0.5, bias_deviation=0.0)
+        position = None
+        if settings.positions and is_factor:
+            (rows, columns), (_, height, width) = self._padding(), self.sample_shape
+            grid = (height + rows) // settings.patch, (width + columns) // settings.patch
+            # The channels last, as in memory.
+            finest = settings.channels * settings.multipliers[0]
+            position = nn.Parameter(_POSITION_DEVIATION * torch.randn(*grid, finest))
+        size, inputs = (3, channels) if wide is None else (1, wide)
+        gain = 1.0 if wide is None else _SILU_GAIN
+        head = Convolution(
+            inputs,
+            n_outputs,
+            size,
+            deviation=deviation * gain * (size * size * inputs) ** -0.5,
+            bias_deviation=deviation * _BIAS_DEVIATION,
+        )
+        return expansion, position, head
 
     def _stage(self, in_channels: int, out_channels: int, level: int) -> nn.ModuleList:
         attention = [SpatialAttention(out_channels)] if level in (self.settings.attention or ()) else []
@@ -182,9 +217,8 @@ class UNet(nn.Module):
     def numbers_per_point(self) -> int:
         """How many numbers are held per point at once, rather too many than too few: it sizes batches.
 
-        Without gradients the most is held in a block on the way up, beside what is kept from the way down: the image,
-        the image joined with what was kept, and that thrice on its way through the norm. Or at the end: three copies of
-        the answer.
+        Without gradients the most is held in a block on the way up, beside what is kept from the way down: the image
+        joined with what was kept, and that thrice on its way through the norm. Or at the end: two copies of the answer.
         """
         settings, (rows, columns) = self.settings, self._padding()
         channels, height, width = self.sample_shape
@@ -193,8 +227,9 @@ class UNet(nn.Module):
         pixels = [area // (settings.patch * 2**level) ** 2 for level in range(len(widths))]
         levels = list(zip(pixels, [widths[0], *widths[:-1]], widths, [*widths[1:], widths[-1]], strict=True))
         kept = sum(n * (finer + settings.n_blocks * own) for n, finer, own, _ in levels)
-        block = 5 * max(n * (own + max(finer, own, coarser)) for n, finer, own, coarser in levels)
-        answer = 3 * self.n_outputs * channels * area + 2 * widths[0] * pixels[0]
+        block = 4 * max(n * (own + max(finer, own, coarser)) for n, finer, own, coarser in levels)
+        before = widths[0] if self.expansion is None else self.expansion.weight.shape[0]
+        answer = 2 * self.n_outputs * channels * area + 2 * before * pixels[0]
         return int(_OVERHEAD * max(kept + block, answer))
 
     def forward(
@@ -206,6 +241,8 @@ class UNet(nn.Module):
         modulation = self.film(self.embedding(distinct)).expand(points.shape[0], -1)
         modulations = iter(modulation.split(self.modulation_widths, -1))
         hidden = self.inlet(self._pack(points))
+        if self.position is not None:
+            hidden = hidden + self.position.permute(2, 0, 1).to(hidden.dtype)
         kept = [hidden]
         for stage in self.down:
             hidden = self._through(stage, hidden, modulations)
@@ -215,8 +252,13 @@ class UNet(nn.Module):
             if isinstance(stage, Convolution):
                 hidden = functional.interpolate(stage(hidden), scale_factor=2, mode="nearest")
             else:
-                hidden = self._through(stage, torch.cat([hidden, kept.pop()], 1), modulations)
-        return self._unpack(self.head(modulated_activation(hidden, next(modulations))[0]))
+                # Under one name, so that nobody holds the image before it was joined.
+                hidden = torch.cat([hidden, kept.pop()], 1)
+                hidden = self._through(stage, hidden, modulations)
+        hidden = modulated_activation(hidden, next(modulations))[0]
+        if self.expansion is not None:
+            hidden = functional.silu(self.expansion(hidden))
+        return self._unpack(self.head(hidden))
 
     @staticmethod
     def _through(stage: nn.Module, hidden: Tensor, modulations: Iterator[Tensor]) -> Tensor:
@@ -240,6 +282,9 @@ class UNet(nn.Module):
         return functional.pixel_unshuffle(image, self.settings.patch).contiguous(memory_format=torch.channels_last)
 
     def _unpack(self, image: Float[Tensor, "batch c h w"]) -> Float[Tensor, "batch out"]:
-        """Return to flat points."""
-        _, height, width = self.sample_shape
-        return functional.pixel_shuffle(image, self.settings.patch)[:, :, :height, :width].flatten(1)
+        """Return to flat points, in one copy where nothing was padded."""
+        patch, (_, height, width) = self.settings.patch, self.sample_shape
+        if patch > 1:
+            patches = (image.shape[0], -1, patch, patch, *image.shape[2:])
+            image = image.reshape(patches).permute(0, 1, 4, 2, 5, 3).flatten(4, 5).flatten(2, 3)
+        return image[:, :, :height, :width].flatten(1)

@@ -16,10 +16,12 @@ from carre.report.maps import plot_dimension_map, plot_paths, plot_scalar_field
 from carre.report.overview import plot_overview
 from carre.report.panels import figure_of, render_png
 from carre.report.report import write_report
+from carre.report.stability import plot_bandwidths, plot_stability
 from carre.report.strips import plot_image_rows, plot_path_strip
 
 __all__ = [
     "figure_of",
+    "plot_bandwidths",
     "plot_class_spectra",
     "plot_denoised_images",
     "plot_dimension_by_class",
@@ -33,6 +35,7 @@ __all__ = [
     "plot_scalar_field",
     "plot_scale_profile",
     "plot_spectrum",
+    "plot_stability",
     "plot_tangent_images",
     "plot_tangents",
     "plot_training",
