@@ -38,12 +38,15 @@ mirrored_pages = {
     "results/sphere": "experiments/sphere/README.md",
     "results/toolkit": "experiments/toolkit/README.md",
     "results/mnist": "experiments/mnist/README.md",
+    "results/stability": "experiments/stability/README.md",
     "results/limits": "experiments/limits/README.md",
     "results/sphere_gpu_tables": "experiments/sphere/gpu/tables.md",
     "results/sphere_cpu_tables": "experiments/sphere/cpu/tables.md",
     "results/sphere_uneven_tables": "experiments/sphere/uneven/tables.md",
     "results/toolkit_tables": "experiments/toolkit/tables.md",
     "results/mnist_tables": "experiments/mnist/tables.md",
+    "results/stability_tables": "experiments/stability/tables.md",
+    "results/stability_shipped_tables": "experiments/stability/shipped/tables.md",
 }
 
 # Docstrings: single backticks are references where they name something, and code otherwise.

@@ -23,7 +23,7 @@ import torch
 
 import carre
 from carre import MetricMatching
-from carre.datasets import load_cifar10, load_mnist
+from carre.datasets import ImageDataset, load_cifar10, load_mnist
 from carre.networks import UNetSettings
 
 HERE = Path(__file__).parent
@@ -69,10 +69,14 @@ PLANS = {
 }
 
 
-def train(name: str, plan: Plan, data: Path, out: Path, device: str | None = None) -> dict[str, Any]:
+def quick(plan: Plan) -> Plan:
+    """Make a plan a look at the machinery."""
+    return replace(plan, network=_TINY, rank=4, batch_size=16, max_steps=20, n_train=200)
+
+
+def train(plan: Plan, dataset: ImageDataset, folder: Path, device: str | None = None) -> dict[str, Any]:
     """Learn a geometry, save it, and return what is to be known of its training."""
-    load = load_mnist if name.startswith("mnist") else load_cifar10
-    dataset = load(data, "train")[: plan.n_train]
+    dataset = dataset[: plan.n_train]
     geometry = MetricMatching(
         network=plan.network,
         method=plan.method,
@@ -87,7 +91,7 @@ def train(name: str, plan: Plan, data: Path, out: Path, device: str | None = Non
         random_state=0,
         device=device,
     ).fit(dataset)
-    geometry.save_pretrained(out / name, dtype="float16", n_landmarks=100)
+    geometry.save_pretrained(folder, dtype="float16", n_landmarks=100)
     history, model = geometry.history_, geometry.field_.model
     where = geometry.device_
     names = ("step", "seconds", "mean_loss", "metric_loss", "predictive_loss")
@@ -124,10 +128,11 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     arguments = parser.parse_args(argv)
     plan = PLANS[arguments.name]
     if arguments.quick:
-        plan = replace(plan, network=_TINY, rank=4, batch_size=16, max_steps=20, n_train=200)
+        plan = quick(plan)
     if arguments.minutes:
         plan = replace(plan, minutes=arguments.minutes)
-    found = train(arguments.name, plan, arguments.data, arguments.out, arguments.device)
+    load = load_mnist if arguments.name == "mnist" else load_cifar10
+    found = train(plan, load(arguments.data, "train"), arguments.out / arguments.name, arguments.device)
     file = arguments.out / "training.json"
     everything = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     everything[arguments.name] = found
