@@ -14,7 +14,7 @@ from carre import MetricMatching
 from carre.training import CheckpointError
 from tests.samples import TINY, circle
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]
 # A given scale saves the time to choose one.
 QUICK = {**TINY, "bandwidth": 0.3}
 

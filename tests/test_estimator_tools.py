@@ -10,6 +10,8 @@ from carre import MetricMatching, toolkit
 from carre.manifolds import Sphere
 from carre.toolkit import Path
 
+pytestmark = pytest.mark.slow
+
 
 def tilt(points):
     return points[:, 0] + points[:, 1] ** 2

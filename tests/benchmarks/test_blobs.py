@@ -45,6 +45,13 @@ def test_the_field_is_the_projector_and_knows_its_own_images_only(rng):
         field.denoise(blobs.images.flatten(1), 0.1)
 
 
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("n", "side"), [(0, 16), (-1, 16), ("few", 16), (2, 16.5)])
+def test_blobs_come_in_whole_numbers(n, side):
+    with pytest.raises(ValueError, match="n and side must be whole numbers, n at least 1; got"):
+        draw_blobs(n, side=side)
+
+
 def test_blobs_need_room_and_a_width():
     with pytest.raises(ValueError, match="side must leave room for a blob, 11 pixels; got 10"):
         draw_blobs(1, side=10)

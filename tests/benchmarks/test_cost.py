@@ -13,6 +13,8 @@ from carre.benchmarks.cost import cost_ratios
 from carre.benchmarks.cost_cells import AT_ONCE, DECOMPOSED, IN_CHUNKS, MATCHING, Method, Pilot, measure_cell, precision
 from carre.networks import UNetSettings
 
+pytestmark = pytest.mark.slow
+
 TINY = CostShape("tiny", (1, 4, 4), 2, UNetSettings(4, (1,), 1, ()), 3)
 ONE = dataclasses.replace(QUICK_COST, shapes=(TINY,), repeats=1, seconds=0.01, limit=100.0)
 POINT = torch.zeros(1, 8)
@@ -166,6 +168,20 @@ def test_the_table_tells_what_happened_in_every_cell(results):
     assert "| tiny: full Jacobian, all products at once | out of memory, 1,111× the memory |" in table
     assert "† Extrapolated" in table
     assert "†" not in cost_tables(results)
+
+
+def test_a_failure_is_not_called_a_lack_of_memory_among_the_ratios(results):
+    changed = copy.deepcopy(results)
+    for row in changed["rows"]:
+        if row["method"] == AT_ONCE and row["precision"] == "float32":
+            row |= {"status": "failed", "seconds": None, "peak_bytes": None, "message": "a reason"}
+        if row["method"] == MATCHING and row["precision"] == "bfloat16":
+            row |= {"status": "out of memory", "seconds": None, "peak_bytes": None}
+    changed["ratios"] = cost_ratios(changed["rows"])
+    assert [(row["precision"], row["method"] == AT_ONCE) for row in changed["ratios"]] == [("float32", False)] * 3
+    table = cost_tables(changed)
+    assert "failed: a reason" in table
+    assert "out of memory, " not in table
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,15 @@ def test_an_interrupted_run_goes_on_where_it_was(results):
     assert without_times(resumed) == without_times(results)
 
 
+def test_results_that_are_gone_on_with_are_left_as_they_were(results):
+    done = json.loads(json.dumps(results))
+    del done["methods"]["metric matching"]["grid"][1]
+    before = json.dumps(done)
+    again = run(source={"model": "exact"}, done=done)
+    assert len(again["methods"]["metric matching"]["grid"]) == len(TINY.bandwidths)
+    assert json.dumps(done) == before
+
+
 @pytest.mark.parametrize(
     "change", [{"source": {"model": "another"}}, {"settings": dataclasses.replace(TINY, n_draws=1)}]
 )
@@ -161,6 +170,22 @@ def test_beyond_4096_pixels_there_is_no_full_jacobian():
 def test_a_field_without_a_denoiser_is_refused():
     with pytest.raises(NoDenoiserError, match="field must have a denoiser, which all methods share"):
         run(field=IsotropicField(SIDE**2))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_test_images_of_another_shape_are_refused_before_anything_is_measured():
+    def never(images):
+        raise AssertionError("measured")
+
+    with pytest.raises(
+        ValueError, match=r"test must be images of the shape of validation, \(1, 9, 9\); got \(1, 3, 27\)"
+    ):
+        run_stability(field(), blobs(8).images, blobs(8).images.reshape(8, 1, 3, 27), never, TINY)
+
+
+def test_features_that_never_move_are_refused():
+    with pytest.raises(ValueError, match="features must move along random directions"):
+        run(features=lambda x: 0 * x)
 
 
 def test_too_few_images_are_refused():

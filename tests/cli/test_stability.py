@@ -104,6 +104,12 @@ def test_a_second_run_measures_nothing_again_and_adds_what_is_new(synthetic, mon
     outcome = stability("--quick", "--cost", "--only", "cost", "--out", tmp_path)
     assert {line.split(",")[0] for line in outcome.stderr.splitlines()} == {"two"}
     assert [shape["name"] for shape in results_in(tmp_path)["cost"]["shapes"]] == ["one", "two"]
+    # Times of another machine are measured again, all of them.
+    after["cost"]["hardware"] = "an abacus"
+    (tmp_path / "results.json").write_text(json.dumps(after), encoding="utf-8")
+    outcome = stability("--quick", "--cost", "--only", "cost", "--out", tmp_path)
+    assert {line.split(",")[0] for line in outcome.stderr.splitlines()} == {"one", "two"}
+    assert len(results_in(tmp_path)["cost"]["rows"]) == 2 * len(after["cost"]["rows"])
 
 
 def test_models_and_data_are_loaded_as_they_belong_together(models, datasets, tmp_path):
@@ -171,6 +177,9 @@ def test_quick_trains_a_network_that_beats_random_directions(monkeypatch, tmp_pa
         (["--quick", "--images", "1"], "--images must be a whole number of at least 2"),
         (["--quick", "--draws", "0"], "--draws must be a whole number of at least 1"),
         (["--quick", "--seed", "-1"], "--seed must be a whole number of at least 0"),
+        (["--quick", "--inception", "some.pt"], "--inception must be given with --mnist or --cifar10"),
+        (["--quick", "--mixed"], "--mixed must be given with --mnist or --cifar10"),
+        (["--quick", "--mnist-model", "some"], "--mnist-model must be given with --mnist; nothing else depends on it"),
         (["--quick", "--device", "abacus"], "--device must be one of torch's"),
     ],
 )
@@ -204,7 +213,7 @@ def test_a_wrong_model_is_one_sentence(arguments, message, models, datasets, tmp
 
 
 def test_a_folder_of_something_else_is_left_alone(synthetic, tmp_path):
-    for content in ("[1, 2]", '{"rows": []}', "words"):
+    for content in ("[1, 2]", '{"rows": []}', "words", '{"mnist": 5}', '{"synthetic": {}}', '{"cost": {"rows": []}}'):
         (tmp_path / "results.json").write_text(content, encoding="utf-8")
         outcome = stability("--quick", "--out", tmp_path)
         assert outcome.exit_code == 2

@@ -221,6 +221,7 @@ def test_a_network_that_does_not_make_vectors_of_images_is_named(load, module, g
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"device": "abacus"}, "device must be one of torch's that there is here, like 'cpu'; got 'abacus'"),
         ({"batch_size": 0}, "batch_size must be a positive integer; got 0"),
         ({"normalization": 0.5}, r"normalization must be a Normalization\(mean, deviation\); got 0.5"),
     ],

@@ -97,6 +97,7 @@ def test_a_metric_neither_beats_nor_loses_to_itself(rng):
     assert not compared.loses.any()
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("second", "level", "message"),
     [
@@ -105,6 +106,7 @@ def test_a_metric_neither_beats_nor_loses_to_itself(rng):
         (stability([[1.0, 2.0]], images=("x", "image 1")), 0.95, "it has seen 1. Measure both on the same images"),
         (stability([[1.0, 2.0]]), 1.0, "level must lie between 0 and 1; got 1.0"),
         (stability([[1.0, 2.0]]), 0.0, "level must lie between 0 and 1; got 0.0"),
+        (stability([[1.0, 2.0]]), "high", "level must lie between 0 and 1; got 'high'"),
         (stability([[1.0, 2.0]]), float("nan"), "level must lie between 0 and 1; got nan"),
     ],
 )

@@ -93,6 +93,12 @@ def test_the_mean_at_each_image_averages_its_draws_only():
     assert stability.mean.tolist() == [8.5]
 
 
+def test_the_deviation_is_that_of_all_images_and_draws_together():
+    """As in the paper's figure: the root of the mean square about the mean, of all that were measured."""
+    shifts = torch.tensor([[[1.0, 3.0], [5.0, 7.0]]])
+    torch.testing.assert_close(Stability((1.0,), shifts, ("a", "b")).deviation, torch.tensor([5.0**0.5]))
+
+
 def test_a_seed_reproduces_and_another_one_draws_anew(images):
     first, again, other = (
         feature_stability(IsotropicField(DIM), images, torch.tanh, [1.0], bandwidth=0.1, seed=seed).shifts
@@ -186,6 +192,12 @@ def test_fingerprints_name_images_by_their_values_and_number_equal_ones():
         ({"radii": [0.0]}, "radii must be positive lengths"),
         ({"radii": [float("nan")]}, "radii must be positive lengths"),
         ({"radii": [float("inf")]}, "radii must be positive lengths"),
+        ({"radii": 1.0}, r"radii must be positive lengths, at least one; got 1.0. Give a list like \[1.0, 2.0\]"),
+        ({"radii": "1,2"}, "radii must be positive lengths, at least one; got 1,2"),
+        ({"seed": -1}, "seed must be a whole number between 0 and 2⁶³ − 1; got -1"),
+        ({"seed": 2**63}, "seed must be a whole number between 0 and"),
+        ({"seed": "new"}, "seed must be a whole number between 0 and .*; got 'new'"),
+        ({"features": "edges"}, "features must be a function of images, such as wavelet_features makes; got 'edges'"),
         ({"n_draws": 0}, "n_draws must be a positive integer; got 0"),
         ({"n_draws": 1.5}, "n_draws must be a positive integer; got 1.5"),
         ({"batch_size": 0}, "batch_size must be a positive integer; got 0"),

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 
@@ -215,6 +216,16 @@ def test_vectors_of_another_shape_are_refused():
     field = ScoreField(lambda y, s: y, 3)
     with pytest.raises(ValueError, match=r"vectors must have shape \(2, q, 3\), q for each point; got \(2, 3\)"):
         field.apply_jacobian(torch.zeros(2, 3), 0.3, torch.zeros(2, 3))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_vectors_that_are_no_numbers_of_torch_are_refused():
+    """It is they that are wrong then, not the denoiser."""
+    field = ScoreField(lambda y, s: y, 3)
+    with pytest.raises(ValueError, match=r"vectors must have shape .*; got ndarray. Give a tensor"):
+        field.apply_jacobian(torch.zeros(2, 3), 0.3, np.zeros((2, 1, 3)))
+    with pytest.raises(ValueError, match="vectors must be finite"):
+        field.apply_jacobian(torch.zeros(2, 3), 0.3, torch.full((2, 1, 3), torch.nan))
 
 
 def test_each_point_has_its_own_bandwidth_and_vectors(rng):

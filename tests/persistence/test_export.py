@@ -16,6 +16,8 @@ from carre.networks import FrozenDenoiser, MetricModel, build_model
 from carre.persistence import export_field
 from tests.persistence.states import DIM, RANK, frame, image_state, randomized, tiny_state
 
+pytestmark = pytest.mark.slow
+
 
 class Own(nn.Module):
     """A network of the user's own."""

@@ -21,7 +21,7 @@ from tests.report.fits import (
     table_geometry,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]
 
 
 def test_dimension_and_trace_at_every_scale_are_those_of_the_geometry():

@@ -87,6 +87,16 @@ def test_every_radius_has_a_panel_over_the_scales(results):
     np.testing.assert_allclose(curves["score Jacobian, full"], [0.75, 0.7])
 
 
+@pytest.mark.parametrize("plot", [plot_stability, plot_bandwidths])
+def test_the_legend_names_methods_that_only_one_dataset_has(results, plot):
+    first, second = results["mnist"], dict(results["cifar10"])
+    name = "metric matching, uncentered"
+    second["methods"] = second["methods"] | {name: entry([1.1, 1.3])}
+    second["paired"] = second["paired"] | {name: second["paired"]["Stein score"]}
+    (legend,) = plot({"mnist": first, "cifar10": second}).legends
+    assert [text.get_text() for text in legend.get_texts()] == [*first["methods"], name]
+
+
 def test_what_is_not_complete_is_left_out(results):
     begun = {"grid": results["mnist"]["methods"]["Stein score"]["grid"][:1]}
     results["mnist"]["methods"] = results["mnist"]["methods"] | {"Stein score": begun}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from carre.fields import Bandwidth, NoDenoiserError
 from carre.geometry import LowRankMetric
-from carre.validation import as_images
+from carre.validation import as_images, is_integer
 
 # Blobs keep so many of their radii away from the border.
 _MARGIN = 2.0
@@ -76,6 +76,8 @@ def draw_blobs(
         >>> bool(torch.allclose(gram, torch.eye(3).expand(3, 3, 3), atol=1e-5))
         True
     """
+    if not is_integer(n) or n < 1 or not is_integer(side):
+        raise ValueError(f"n and side must be whole numbers, n at least 1; got {n!r} and {side!r}")
     low, high = widths
     if not 0 < low <= high:
         raise ValueError(f"widths must be two positive numbers, the smaller one first; got {widths}")

@@ -15,6 +15,7 @@ from torch import nn
 from carre.benchmarks.cost_cells import (
     AT_ONCE,
     DECOMPOSED,
+    FAILED,
     IN_CHUNKS,
     MATCHING,
     PRECISIONS,
@@ -150,7 +151,7 @@ def measure_cost(
     """
     where = torch.device(device)
     results: dict[str, Any] = {
-        "hardware": torch.cuda.get_device_name(where) if where.type == "cuda" else _threads(),
+        "hardware": hardware(where),
         "date": date.today().isoformat(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -226,6 +227,9 @@ def cost_ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         base = ours.get((row["shape"], row["precision"]))
         if base is None or row["batch"] != 1 or row["method"] not in (AT_ONCE, IN_CHUNKS, DECOMPOSED, RANDOMIZED):
             continue
+        # Without a time of ours there is no multiple of it; a failure is told in the table, and is not one of memory.
+        if base.get("seconds") is None or row.get("status") == FAILED:
+            continue
         memory = row.get("peak_bytes") or row.get("estimated_bytes")
         ratios.append(
             {name: row[name] for name in ("shape", "precision", "method")}
@@ -239,8 +243,10 @@ def _quotient(above: float | int | None, below: float | int | None) -> float | N
     return above / below if above and below else None
 
 
-def _threads() -> str:
-    return f"{torch.get_num_threads()} CPU threads"
+def hardware(device: str | torch.device) -> str:
+    """Name what is measured on, so that rows of another machine are told apart."""
+    where = torch.device(device)
+    return torch.cuda.get_device_name(where) if where.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
 
 
 def _line(cell: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import platform
 import statistics
@@ -76,6 +77,9 @@ def run_stability(
         [1.0]
     """
     images = _Images(_enough("validation", validation, settings.n_validation), _enough("test", test, settings.n_images))
+    if images.test.shape[1:] != images.validation.shape[1:]:
+        shapes = tuple(images.validation.shape[1:]), tuple(images.test.shape[1:])
+        raise ValueError(f"test must be images of the shape of validation, {shapes[0]}; got {shapes[1]}")
     _check_denoiser(field, images.validation, settings)
     results = _begin(images, settings, dict(source or {}), done)
     run = _Run(images, features, settings, results, report or (lambda line: None), save or (lambda results: None))
@@ -169,6 +173,10 @@ class _Run:
         """Compare with random directions on the same images, every radius with the same weight."""
         grid = self.results["methods"][RANDOM]["grid"]
         random = torch.tensor((grid[0] if grid else row)["of_images"])[:, : row["n_images"]].mean(1)
+        if not bool((random > 0).all()):
+            raise ValueError(
+                "features must move along random directions; they do not at some radius. Check their scale"
+            )
         return float(rounded((torch.tensor(row["of_images"]).mean(1) / random).mean()))
 
     def _choose(self, method: Method, entry: dict[str, Any]) -> None:
@@ -207,8 +215,9 @@ def _begin(
     }
     if done is None or not _is_of_the_same(results, done):
         return results
-    known = dict(done["methods"])
-    if done["source"].get(UNCENTERED) != source.get(UNCENTERED):
+    # A copy: what was given is not added to.
+    known = copy.deepcopy(dict(done.get("methods", {})))
+    if done.get("source", {}).get(UNCENTERED) != source.get(UNCENTERED):
         known.pop(UNCENTERED, None)
     return results | {"methods": known}
 

@@ -79,8 +79,8 @@ class StabilitySettings:
             value = getattr(self, name)
             if not is_integer(value) or value < least:
                 raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}")
-        if not 0 < self.level < 1:
-            raise ValueError(f"level must lie between 0 and 1; got {self.level}")
+        if not isinstance(self.level, (int, float)) or not 0 < self.level < 1:
+            raise ValueError(f"level must lie between 0 and 1; got {self.level!r}")
 
     def within(self, low: float, high: float) -> StabilitySettings:
         """Leave out the σ that a model was not trained on.

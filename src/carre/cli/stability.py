@@ -64,6 +64,11 @@ def stability(
         raise ValueError("--cifar10-model must be given with --cifar10; no geometry of CIFAR-10 ships with the library")
     if cifar10 is None and (cifar10_model or cifar10_uncentered):
         raise ValueError("--cifar10 must be given, the folder of the images, with a geometry of CIFAR-10")
+    loaded = {"--mnist-model": mnist_model != "mnist", "--inception": inception is not None, "--mixed": mixed}
+    for option, is_given in loaded.items():
+        if is_given and mnist is None and (cifar10 is None or option == "--mnist-model"):
+            datasets = "--mnist" if option == "--mnist-model" else "--mnist or --cifar10"
+            raise ValueError(f"{option} must be given with {datasets}; nothing else depends on it")
     asked = {"synthetic": quick, "mnist": mnist is not None, "cifar10": cifar10 is not None, "cost": cost}
     parts = _chosen([name for name, is_asked in asked.items() if is_asked], only)
     if out.exists() and not out.is_dir():
@@ -121,12 +126,13 @@ def _measure(part: Part, results: dict[str, Any], out: Path) -> None:
 def _measure_cost(results: dict[str, Any], out: Path, device: str, *, quick: bool) -> None:
     """Measure time and memory, shape after shape; those that an earlier run has measured are kept."""
     from carre.benchmarks import QUICK_COST, CostSettings, measure_cost  # noqa: PLC0415
-    from carre.benchmarks.cost import cost_ratios  # noqa: PLC0415
+    from carre.benchmarks.cost import cost_ratios, hardware  # noqa: PLC0415
 
     settings = QUICK_COST if quick else CostSettings()
     plain = json.loads(json.dumps(dataclasses.asdict(settings)))
     earlier = results.get("cost", {})
-    if earlier.get("settings") != plain:
+    # Times of another machine are no times of this one.
+    if earlier.get("settings") != plain or earlier.get("hardware") != hardware(device):
         earlier = {}
     for shape in settings.shapes:
         if any(known["name"] == shape.name for known in earlier.get("shapes", [])):
@@ -167,11 +173,17 @@ def _earlier(file: Path) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, OSError):
         found = None
-    if not isinstance(found, dict) or not set(found) <= set(_TITLES):
+    if not isinstance(found, dict) or not all(_is_ours(name, part) for name, part in found.items()):
         raise ValueError(f"--out must be a new folder, or one of this benchmark; {file} is something else")
     return found
+
+
+def _is_ours(name: str, part: Any) -> bool:
+    """Say whether a part of earlier results has what tables are made of."""
+    needed = {"shapes", "rows", "ratios"} if name == "cost" else {"methods", "settings", "source", "choice"}
+    return name in _TITLES and isinstance(part, dict) and needed | {"hardware"} <= set(part)
 
 
 def _write_all(results: dict[str, Any], out: Path) -> str:

@@ -122,11 +122,6 @@ class Request:
         with naming(MODEL=option):
             return load_model(model, self.device)
 
-    def _precision(self) -> str:
-        if self.mixed:
-            return "networks in bfloat16"
-        return "float32" if self.device == "cpu" else "float32, convolutions in TF32"
-
     def _field(self, geometry: MetricMatching) -> MetricField:
         return geometry.field_.with_mixed_precision() if self.mixed else geometry.field_
 

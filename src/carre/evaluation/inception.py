@@ -67,20 +67,21 @@ def inception_features(
             f"{file} is not the Inception network of the FID: its checksum differs. {_REMEDY}. Pass verify=False if "
             "it is meant to be another network"
         )
+    where = None if device is None else _device(device)
     network = _load(file)
     if not verify:
         _check_shapes(network, file)
-    return InceptionFeatures(network, normalization, device, batch_size, fast)
+    return InceptionFeatures(network, normalization, where, batch_size, fast)
 
 
 class InceptionFeatures:
     """Images of a geometry → features of a network for (n, 3, 299, 299); see `inception_features`."""
 
     def __init__(
-        self, network: nn.Module, normalization: Normalization, device: Device, batch_size: int, fast: bool
+        self, network: nn.Module, normalization: Normalization, device: torch.device | None, batch_size: int, fast: bool
     ) -> None:
         self.normalization, self.batch_size, self.fast = normalization, batch_size, fast
-        self.device = None if device is None else torch.device(device)
+        self.device = device
         self._network = network
 
     def __repr__(self) -> str:
@@ -124,6 +125,16 @@ def _convolutions(*, exact: bool) -> Iterator[None]:
         yield
     finally:
         torch.backends.cudnn.allow_tf32 = rounds
+
+
+def _device(asked: str | torch.device) -> torch.device:
+    """Refuse a device that there is not, before a large file is read."""
+    try:
+        device = torch.device(asked)
+        torch.empty(0, device=device)
+    except (RuntimeError, TypeError, AssertionError) as error:
+        raise ValueError(f"device must be one of torch's that there is here, like 'cpu'; got {asked!r}") from error
+    return device
 
 
 def _checksum(file: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from jaxtyping import Bool, Float
@@ -76,8 +77,8 @@ def compare_stability(first: Stability, second: Stability, *, level: float = 0.9
     """
     if first.radii != second.radii:
         raise ValueError(f"second must have the radii of first, {list(first.radii)}; got {list(second.radii)}")
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1; got {level}")
+    if not isinstance(level, Real) or not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1; got {level!r}")
     places = {name: place for place, name in enumerate(second.images)}
     common = [(i, places[name]) for i, name in enumerate(first.images) if name in places]
     if len(common) < 2:

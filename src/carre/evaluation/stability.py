@@ -101,7 +101,11 @@ def feature_stability(
     for name, value in (("n_draws", n_draws), ("batch_size", batch_size)):
         if not is_integer(value) or value < 1:
             raise ValueError(f"{name} must be a positive integer; got {value!r}")
-    generator = torch.Generator(points.device).manual_seed(seed)
+    if not is_integer(seed) or not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be a whole number between 0 and 2⁶³ − 1; got {seed!r}")
+    if not callable(features):
+        raise ValueError(f"features must be a function of images, such as wavelet_features makes; got {features!r}")
+    generator = torch.Generator(points.device).manual_seed(int(seed))
     sigmas = as_bandwidth(bandwidth, points)
     pairs = list(zip(torch.split(points, batch_size), torch.split(sigmas, batch_size), strict=True))
     parts = []
@@ -127,9 +131,12 @@ def fingerprints(points: Float[Tensor, "n dim"]) -> tuple[str, ...]:
 
 
 def _checked_radii(radii: Sequence[float]) -> tuple[float, ...]:
-    lengths = tuple(float(radius) for radius in radii)
+    try:
+        lengths = tuple(float(radius) for radius in radii)
+    except (TypeError, ValueError):
+        lengths = ()
     if not lengths or not all(0 < length < math.inf for length in lengths):
-        raise ValueError(f"radii must be positive lengths, at least one; got {list(radii)}")
+        raise ValueError(f"radii must be positive lengths, at least one; got {radii}. Give a list like [1.0, 2.0]")
     return lengths
 
 

@@ -121,10 +121,13 @@ class ScoreField:
                      [0.0000, 0.5000]]])
         """
         points, sigma = self._checked(points, bandwidth)
-        if vectors.ndim != 3 or vectors.shape[0] != len(points) or vectors.shape[2] != self.dim:
+        got = tuple(vectors.shape) if isinstance(vectors, Tensor) else type(vectors).__name__
+        if not isinstance(got, tuple) or len(got) != 3 or got[::2] != (len(points), self.dim):
             raise ValueError(
-                f"vectors must have shape ({len(points)}, q, {self.dim}), q for each point; got {tuple(vectors.shape)}"
+                f"vectors must have shape ({len(points)}, q, {self.dim}), q for each point; got {got}. Give a tensor"
             )
+        if not bool(torch.isfinite(vectors).all()):
+            raise ValueError("vectors must be finite; some are NaN or infinite")
         self._prepare(points, sigma)
         return self._products(points, sigma, vectors.mT).mT
 

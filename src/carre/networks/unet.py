@@ -181,7 +181,9 @@ class UNet(nn.Module):
         self, channels: int, n_outputs: int, deviation: float
     ) -> tuple[Convolution | None, nn.Parameter | None, Convolution]:
         """Build what only a factor has, the hidden layer and the map of positions, and the head."""
-        settings, is_factor = self.settings, self.n_outputs > 1
+        settings = self.settings
+        # Of a single row, too: a mean starts at zero, a factor never does.
+        is_factor = self.n_outputs > 1 or deviation > 0
         wide = settings.head_channels if is_factor else None
         expansion = None
         if wide is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -99,7 +99,7 @@ def plot_bandwidths(results: Mapping[str, Any]) -> Figure:
             _draw_scales(axes, part, place)
             axes.set_title(f"‖v‖ = {part['settings']['radii'][place]:g}")
         row[0].set_ylabel(f"{_title(name)}\nshift, random = 1")
-    _add_legend(figure, panels[0])
+    _add_legend(figure, panels.flat)
     return figure
 
 
@@ -214,7 +214,7 @@ def _about(part: Mapping[str, Any]) -> str:
     return f"{count:,} images, {part['settings']['n_draws']} draws" + (f"; features: {features}" if features else "")
 
 
-def _add_legend(figure: Figure, row: np.ndarray) -> None:
-    """Name every method once, below everything."""
-    known = {label: handle for axes in row for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+def _add_legend(figure: Figure, panels: Iterable[Axes]) -> None:
+    """Name every method once, also one that only some panels have, below everything."""
+    known = {label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=3, fontsize=9)
