@@ -10,7 +10,7 @@ from torch import nn
 from carre import MetricMatching, TrainingDivergedError
 from tests.samples import TINY, circle
 
-pytestmark = pytest.mark.filterwarnings("ignore::carre.LinearPhaseWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::carre.LinearPhaseWarning")]
 
 
 def test_two_stage_takes_any_denoiser():

@@ -8,6 +8,8 @@ import pytest
 from carre import MetricMatching
 from tests.cli.conftest import invoke
 
+pytestmark = pytest.mark.slow
+
 DATA = ["points.csv", "--drop", "energy"]
 QUICK = ["--steps", 2, "--sigma", 0.3]
 

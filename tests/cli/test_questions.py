@@ -8,6 +8,8 @@ import pytest
 from carre import MetricMatching
 from carre.datasets import load_table
 
+pytestmark = pytest.mark.slow
+
 FORMATS = ["points.csv", "points.parquet", "points.npy"]
 
 

@@ -21,7 +21,7 @@ from carre.persistence import LoadError, save, shipped
 from tests.persistence.states import image_state
 from tests.samples import TINY, circle
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]
 UNET = UNetSettings(channels=4, multipliers=(1, 2), n_blocks=1, attention=())
 IMAGES = {"network": UNET, "width": None, "n_blocks": 3, "rank": 2, "bandwidth": 1.0, "max_steps": 3, "batch_size": 8}
 

@@ -22,7 +22,7 @@ from carre.report.wording import _validity, certainty, headline, training_verdic
 from carre.training import Evaluation, History
 from tests.report.fits import EVIL, circle, page, plane_content, plane_geometry, table_content
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]
 KINDS = ["plane", "table", pytest.param("images", marks=pytest.mark.slow)]
 
 

@@ -10,6 +10,8 @@ import torch
 from carre.training import TrainingDivergedError
 from tests.training.runs import STEPS, circle, interrupt, make_model, run, stop_at
 
+pytestmark = pytest.mark.slow
+
 
 def assert_same(one, other):
     """The same weights and the same record, but for the seconds."""
