@@ -6,10 +6,9 @@ import json
 import pytest
 import torch
 
-from carre import MetricMatching
-from carre.benchmarks import BlobField, StabilitySettings, draw_blobs, run_stability, stability_tables
+from carre.benchmarks import StabilitySettings, run_stability, stability_tables
 from carre.benchmarks.stability_methods import methods_on
-from carre.evaluation import compare_stability, feature_stability, wavelet_features
+from carre.evaluation import compare_stability, feature_stability
 from carre.fields import IsotropicField, NoDenoiserError, SteinField
 from tests.benchmarks.stability_runs import FEATURES, NAMES, SIDE, TINY, blobs, field, run
 
@@ -214,22 +213,3 @@ def test_bad_settings_are_named(change, message):
 def test_scales_that_no_model_knows_are_refused():
     with pytest.raises(ValueError, match=r"bandwidths must have some within 5 to 6"):
         TINY.within(5.0, 6.0)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::carre.LinearPhaseWarning")
-def test_a_trained_network_lies_between_random_directions_and_the_true_tangent_space():
-    generator = torch.Generator().manual_seed(0)
-    train, seen = (draw_blobs(n, generator=generator) for n in (2000, 80))
-    geometry = MetricMatching(
-        rank=6, bandwidth_range=(0.5, 4.0), bandwidth=1.0, width=128, n_blocks=2, batch_size=128, max_steps=300,
-        learning_rate=5e-3, device="cpu", verbose=False, random_state=0,
-    ).fit(train.images.flatten(1).numpy())  # fmt: skip
-    settings = dataclasses.replace(TINY, bandwidths=(1.0, 2.0), n_validation=16, n_images=64, radii=(1.0, 2.0, 4.0))
-    features = wavelet_features((1, 16, 16))
-    found = run_stability(
-        geometry.field_, seen.images[:16], seen.images[16:], features, settings, extra={"the truth": BlobField(seen)}
-    )
-    assert all(found["paired"]["random directions"]["wins"])
-    assert all(found["paired"]["Stein score"]["wins"])
-    assert all(found["paired"]["the truth"]["loses"])

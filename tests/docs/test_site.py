@@ -1,5 +1,6 @@
 """The site builds without a warning, needs no network, describes every public name, and its links lead somewhere."""
 
+import os
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from html.parser import HTMLParser
 from urllib.parse import unquote, urldefrag
 
 import pytest
+from filelock import FileLock
 from sphinx.util.inventory import InventoryFile
 
 from carre import MetricMatching
@@ -41,11 +43,17 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    """Build the site as `make docs` does."""
-    out = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", str(out / "cache"), "-b", "html"]
-    built = subprocess.run([*command, str(DOCS), str(out / "html")], capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
+    """Build the site as `make docs` does; once, also where several processes test it."""
+    is_one_of_many = "PYTEST_XDIST_WORKER" in os.environ
+    shared = tmp_path_factory.getbasetemp().parent if is_one_of_many else tmp_path_factory.mktemp("site")
+    out = shared / "built_site"
+    with FileLock(shared / "built_site.lock"):
+        if not (out / "done").exists():
+            command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
+            command += ["-d", str(out / "cache"), str(DOCS), str(out / "html")]
+            found = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert found.returncode == 0, found.stderr
+            (out / "done").touch()
     return out / "html"
 
 
