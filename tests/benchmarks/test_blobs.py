@@ -57,3 +57,10 @@ def test_blobs_need_room_and_a_width():
         draw_blobs(1, side=10)
     with pytest.raises(ValueError, match="widths must be two positive numbers"):
         draw_blobs(1, widths=(2.0, 1.0))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("wrong", [{"widths": 3}, {"widths": (2.0, 1.0)}, {"brightness": float("nan")}])
+def test_numbers_that_make_no_blob_are_named(wrong):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+        draw_blobs(3, **wrong)

@@ -198,3 +198,18 @@ def test_a_failure_is_not_called_a_lack_of_memory_among_the_ratios(results):
 def test_bad_settings_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"shapes": ("a",)}, "shapes must name at least one shape, in a tuple of CostShape; got"),
+        ({"precisions": None}, "precisions must be among .*; got None"),
+        ({"repeats": "a"}, "repeats must be at least 1, a whole number; got 'a'"),
+        ({"seconds": "a"}, "seconds must be positive, a finite number; got 'a'"),
+    ],
+)
+def test_settings_of_another_kind_are_named(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        CostSettings(**wrong)

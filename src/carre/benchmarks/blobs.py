@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -78,9 +79,11 @@ def draw_blobs(
     """
     if not is_integer(n) or n < 1 or not is_integer(side):
         raise ValueError(f"n and side must be whole numbers, n at least 1; got {n!r} and {side!r}")
-    low, high = widths
-    if not 0 < low <= high:
+    if not isinstance(widths, (tuple, list)) or len(widths) != 2 or not 0 < widths[0] <= widths[1]:
         raise ValueError(f"widths must be two positive numbers, the smaller one first; got {widths}")
+    if not 0 < brightness < math.inf:
+        raise ValueError(f"brightness must be positive and finite; got {brightness}")
+    low, high = widths
     edge = _MARGIN * high
     if side < 2 * edge + 1:
         raise ValueError(f"side must leave room for a blob, {2 * edge + 1:g} pixels; got {side}")

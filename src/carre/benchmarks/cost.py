@@ -28,6 +28,7 @@ from carre.fields import NeuralField
 from carre.geometry import AffineFrame
 from carre.networks import MetricModel, UNetSettings, build_image_model
 from carre.networks.convolution import Convolution
+from carre.validation import is_integer
 
 
 @dataclass(frozen=True)
@@ -104,15 +105,18 @@ class CostSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.shapes:
-            raise ValueError("shapes must name at least one shape; got none")
-        if not self.precisions or not set(self.precisions) <= set(PRECISIONS):
-            raise ValueError(f"precisions must be among {', '.join(PRECISIONS)}; got {', '.join(self.precisions)}")
-        if self.repeats < 1:
-            raise ValueError(f"repeats must be at least 1; got {self.repeats}")
+        shapes, precisions = (value if isinstance(value, tuple) else () for value in (self.shapes, self.precisions))
+        if not shapes or not all(isinstance(shape, CostShape) for shape in shapes):
+            raise ValueError(f"shapes must name at least one shape, in a tuple of CostShape; got {self.shapes!r}")
+        if not precisions or not set(precisions) <= set(PRECISIONS):
+            got = ", ".join(map(str, precisions)) or repr(self.precisions)
+            raise ValueError(f"precisions must be among {', '.join(PRECISIONS)}, in a tuple; got {got}")
+        if not is_integer(self.repeats) or self.repeats < 1:
+            raise ValueError(f"repeats must be at least 1, a whole number; got {self.repeats!r}")
         for name in ("seconds", "limit", "bandwidth"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not 0 < value < math.inf:
+                raise ValueError(f"{name} must be positive, a finite number; got {value!r}")
 
 
 QUICK_COST = CostSettings(_TINY, ("float32", "bfloat16"), repeats=3, seconds=0.05, limit=1.0)

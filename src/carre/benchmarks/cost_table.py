@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from carre.benchmarks.cost_cells import EXTRAPOLATED, FAILED, OUT_OF_MEMORY
@@ -46,14 +47,8 @@ def _heading(shape: dict[str, Any]) -> str:
 
 
 def _costs(rows: list[dict[str, Any]]) -> str:
-    """Tabulate one shape: a line per method and batch, a column per precision."""
-    precisions = list(dict.fromkeys(row["precision"] for row in rows))
-    lines = [_header("per image", ["batch", *[_TITLES[name] for name in precisions]])]
-    for method, batch in dict.fromkeys((row["method"], row["batch"]) for row in rows):
-        found = {row["precision"]: row for row in rows if (row["method"], row["batch"]) == (method, batch)}
-        cells = [_cell(found[name]) if name in found else "" for name in precisions]
-        lines.append(f"| {method} | {batch} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    """Tabulate one shape: a line per method and batch."""
+    return _table("per image | batch", rows, lambda row: f"{row['method']} | {row['batch']}", _cell)
 
 
 def _cell(row: dict[str, Any]) -> str:
@@ -79,14 +74,8 @@ def _footnote(rows: list[dict[str, Any]]) -> str:
 
 def _ratios(ratios: list[dict[str, Any]]) -> str:
     """Tabulate how many times the time and memory of metric matching the Jacobians take."""
-    precisions = list(dict.fromkeys(row["precision"] for row in ratios))
     title = "one image, in multiples of metric matching"
-    lines = [_header(title, [_TITLES[name] for name in precisions])]
-    for shape, method in dict.fromkeys((row["shape"], row["method"]) for row in ratios):
-        found = {row["precision"]: row for row in ratios if (row["shape"], row["method"]) == (shape, method)}
-        cells = [_multiples(found[name]) if name in found else "" for name in precisions]
-        lines.append(f"| {shape}: {method} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return _table(title, ratios, lambda row: f"{row['shape']}: {row['method']}", _multiples)
 
 
 def _multiples(row: dict[str, Any]) -> str:
@@ -97,8 +86,15 @@ def _multiples(row: dict[str, Any]) -> str:
     return ", ".join(parts) + (_MARK if row["extrapolated"] else "")
 
 
-def _header(title: str, columns: list[str]) -> str:
-    return f"| {title} | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}"
+def _table(title: str, rows: list[dict[str, Any]], name: Callable[..., str], cell: Callable[..., str]) -> str:
+    """Tabulate with a column per precision and a line per name; a bar in the title makes columns of names, too."""
+    precisions = list(dict.fromkeys(row["precision"] for row in rows))
+    columns = [*title.split(" | "), *[_TITLES[precision] for precision in precisions]]
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    for called in dict.fromkeys(map(name, rows)):
+        found = {row["precision"]: cell(row) for row in rows if name(row) == called}
+        lines.append(f"| {called} | {' | '.join(found.get(precision, '') for precision in precisions)} |")
+    return "\n".join(lines)
 
 
 def _count(value: float) -> str:

@@ -165,7 +165,12 @@ class Request:
 
         if self.inception is None:
             return wavelet_features(dataset.sample_shape), "wavelets, built in"
-        with naming({"there is no file or folder": "--inception must exist; there is no"}, path="--inception"):
+        in_options = {
+            "there is no file or folder": "--inception must exist; there is no",
+            "wavelet_features needs no file": "without --inception wavelets are taken",
+            ". Pass verify=False if it is meant to be another network": "",
+        }
+        with naming(in_options, path="--inception"):
             # The shifts are far larger than what TF32 rounds away, and all methods are rounded alike.
             features = inception_features(
                 self.inception, normalization=dataset.normalization, device=self.device, batch_size=256, fast=True
