@@ -60,7 +60,9 @@ def test_blobs_need_room_and_a_width():
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("wrong", [{"widths": 3}, {"widths": (2.0, 1.0)}, {"brightness": float("nan")}])
+@pytest.mark.parametrize(
+    "wrong", [{"widths": 3}, {"widths": (2.0, 1.0)}, {"brightness": float("nan")}, {"brightness": float("inf")}]
+)
 def test_numbers_that_make_no_blob_are_named(wrong):
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
         draw_blobs(3, **wrong)
