@@ -47,6 +47,7 @@ mirrored_pages = {
     "results/mnist_tables": "experiments/mnist/tables.md",
     "results/stability_tables": "experiments/stability/tables.md",
     "results/stability_shipped_tables": "experiments/stability/shipped/tables.md",
+    "results/stability_before_tables": "experiments/stability/before/tables.md",
 }
 
 # Docstrings: single backticks are references where they name something, and code otherwise.

@@ -64,8 +64,8 @@ _TINY = UNetSettings(8, (1,), n_blocks=1, attention=(), patch=4, head_channels=1
 PLANS = {
     "mnist": Plan(_DIGITS, 1.0, (0.4, 10.0), minutes=2.7),
     # At 2e-3 this network diverged after 2,000 steps.
-    "cifar10": Plan(_PHOTOGRAPHS, 1.0, (0.2, 10.0), minutes=4.4, learning_rate=6e-4),
-    "cifar10-uncentered": Plan(_PHOTOGRAPHS, 1.0, (0.2, 10.0), minutes=1.0, learning_rate=6e-4, method="uncentered"),
+    "cifar10": Plan(_PHOTOGRAPHS, 1.0, (0.2, 40.0), minutes=4.6, learning_rate=6e-4),
+    "cifar10-uncentered": Plan(_PHOTOGRAPHS, 1.0, (0.2, 40.0), minutes=1.0, learning_rate=6e-4, method="uncentered"),
 }
 
 

@@ -154,7 +154,7 @@ def learn_carre_du_champ(
         max_steps=max_steps,
         batch_size=batch_size,
         learning_rate=scale.learning_rate(width, batch_size),
-        n_references=scale.n_references(),
+        n_references=scale.n_references(frame.dim),
         # The Jacobian of E[φ(X) | Y=y] is the covariance of φ(X) with X, not with itself: no target here.
         jacobian_weight=0.0,
         # A user's functions are called in every step: nothing can be said of what a graph may record of them.

@@ -133,7 +133,7 @@ MNIST_STABILITY = StabilitySettings(
 
 CIFAR10_STABILITY = StabilitySettings(
     radii=(0.5, 1.0, 2.0, 4.0, 8.0, 16.0),
-    bandwidths=(0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
+    bandwidths=(0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
     strengths=(1.0, 1000.0),
     n_validation=30,
     n_validation_draws=3,

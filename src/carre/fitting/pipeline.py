@@ -94,6 +94,7 @@ def fit_field(
     trained = LogUniform(low / frame.scale, high / frame.scale)
     model = build(settings, sample_shape, frame, ready.scale, seed, device)
     rank = check_output(model, settings, ready.training[:2], (trained.low, trained.high))
+    centered = settings.method != "uncentered"
     try:
         with seeded(seed):
             history = train(
@@ -104,7 +105,9 @@ def fit_field(
                 Objective(
                     settings.ridge,
                     train_mean=settings.method == "joint",
-                    centered=settings.method != "uncentered",
+                    centered=centered,
+                    # Uncentered, the loss is ruled by the noise off the data, which is the same at all scales.
+                    balance=ready.scale.balance(ready.training, rank) if centered else None,
                 ),
                 ready.config,
                 callback=callback,
@@ -119,8 +122,7 @@ def fit_field(
     profile, bandwidth = None, settings.bandwidth
     if bandwidth is None:
         chosen_at = _selection(ready.clean, rank, device)
-        calibrated = settings.method != "uncentered"
-        profile = _profile(field, chosen_at, low, high, supported_from, seed, calibrated=calibrated)
+        profile = _profile(field, chosen_at, low, high, supported_from, seed, calibrated=centered)
         bandwidth = float(profile.bandwidth[profile.chosen])
     # Not before: the choice of a scale may be interrupted, too.
     if checkpoint is not None:

@@ -61,7 +61,7 @@ def prepare(
     training = local.encode(samples[order[n_held_out:]]).to(device, torch.float32)
     held_out = local.encode(clean).to(device, torch.float32) if n_held_out else training
     scale = (DataScale if unet is None else ImageScale).of(training)
-    edges, config = _range(settings, frame, scale), _config(settings, scale, seed, device)
+    edges, config = _range(settings, frame, scale), _config(settings, scale, frame.dim, seed, device)
     return Preparation(clean, training, held_out, frame, scale, edges, config)
 
 
@@ -75,7 +75,7 @@ def _range(settings: FitSettings, frame: AffineFrame, scale: DataScale) -> tuple
     return low, high
 
 
-def _config(settings: FitSettings, scale: DataScale, seed: int, device: torch.device) -> TrainingConfig:
+def _config(settings: FitSettings, scale: DataScale, dim: int, seed: int, device: torch.device) -> TrainingConfig:
     """Fill the training configuration."""
     # A wall-clock budget alone should not be cut short by the default number of steps.
     width = settings.width or scale.width(device)
@@ -90,7 +90,7 @@ def _config(settings: FitSettings, scale: DataScale, seed: int, device: torch.de
         max_seconds=settings.max_seconds,
         batch_size=batch_size,
         learning_rate=rate,
-        n_references=scale.n_references(),
+        n_references=scale.n_references(dim),
         evaluations=scale.evaluations(device),
         patience=settings.patience,
         mixed_precision=mixed,

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from carre.neighbors import TorchIndex
+from carre.training.balance import BalancedScales
 
 _N_QUERIES = 512
 _N_NEIGHBORS = 10
@@ -28,6 +29,8 @@ _SAMPLES_PER_DRAW = 16
 _IMAGE_BATCH = {"cpu": 32, "cuda": 512}
 _IMAGE_STEPS = {"cpu": 500, "cuda": 20_000}
 _IMAGE_RATE = 1e-3
+# The size of a reference set, and of the largest images that are held in one: copies of it are made in every step.
+_REFERENCES, _LARGEST_REFERENCE = 2048, 2**14
 # Every look at the held-out samples costs a CPU as much as some hundred steps.
 _IMAGE_LOOKS = {"cpu": 4, "cuda": 10}
 
@@ -97,9 +100,13 @@ class DataScale:
         """Return the peak learning rate: 2e-3 at width 128, less for wider networks and more for large batches."""
         return 2e-3 * math.sqrt(128 / max(width, 128)) * min(max(math.sqrt(batch_size / _BATCHES[0]), 1.0), 2.0)
 
-    def n_references(self) -> int:
+    def n_references(self, dim: int) -> int:
         """Return the size of the reference set: it helps where samples are dense, that is in low dimension."""
-        return 2048 if self.dimension <= _DENSE_DIMENSION else 0
+        return _REFERENCES if self.dimension <= _DENSE_DIMENSION else 0
+
+    def balance(self, samples: Float[Tensor, "n dim"], rank: int) -> BalancedScales | None:
+        """Return what each scale counts: the same."""
+        return None
 
     def batch_size(self, device: torch.device) -> int:
         """Return the number of noisy points per step."""
@@ -137,9 +144,13 @@ class ImageScale(DataScale):
         """Return the peak learning rate: 1e-3, and up to twice that for large batches; the same for all sizes."""
         return _IMAGE_RATE * min(max(math.sqrt(batch_size / 128), 1.0), 2.0)
 
-    def n_references(self) -> int:
-        """Return 0: images are never dense, and averages over them blur."""
-        return 0
+    def n_references(self, dim: int) -> int:
+        """Return the size of the reference set: at large scales images have neighbors, too; 0 if they are too large."""
+        return _REFERENCES if dim <= _LARGEST_REFERENCE else 0
+
+    def balance(self, samples: Float[Tensor, "n dim"], rank: int) -> BalancedScales | None:
+        """Return what each scale counts: more where few directions are left."""
+        return BalancedScales.of(samples, rank)
 
     def batch_size(self, device: torch.device) -> int:
         """Return the number of noisy images per step."""

@@ -40,12 +40,13 @@ def fingerprint(
         ValueError: The network keeps something else than tensors, which a checkpoint cannot hold.
     """
     function = objective.function
-    losses = {name: value for name, value in vars(objective).items() if name != "function"}
+    losses = {name: value for name, value in vars(objective).items() if name not in ("function", "balance")}
     settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in _WITHOUT_EFFECT}
     return {
         "bandwidth_law": type(bandwidths).__name__,
         "bandwidth_range": [bandwidths.low, bandwidths.high],
         **losses,
+        "weights_of_scales": None if objective.balance is None else objective.balance.between(bandwidths),
         "function": None if function is None else _name(function),
         **settings,
         "device": device,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from carre.geometry import LowRankMetric
 from carre.matching import JacobianProbe, Perturbation, denoising_loss, metric_matching_loss
+from carre.training.balance import BalancedScales
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Objective:
         centered: Whether displacements are measured from the mean; otherwise a mean is ignored.
         function: A map of points to R^k whose carré du champ is learned in place of the metric: the model's mean is
             then that of its values, and the rows of the factor have length k. None for the points themselves.
+        balance: What each σ counts in the metric loss; None for all the same, which lets small scales hide large ones
+            where the data have many directions.
 
     Example:
         >>> from carre.matching import perturb
@@ -40,6 +43,7 @@ class Objective:
     train_mean: bool = True
     centered: bool = True
     function: Callable[[Tensor], Tensor] | None = None
+    balance: BalancedScales | None = None
 
     def image(self, batch: Perturbation) -> Perturbation:
         """Return what the losses see of a batch: its image under the function, if there is one."""
@@ -70,4 +74,5 @@ class Objective:
                 edm_weight = (1 + variance) / (variance * batch.points.shape[1])
                 mean_loss = edm_weight * denoising_loss(mean, batch.mean_target)
             batch = batch.centered(mean)
-        return mean_loss, metric_matching_loss(metric, batch.displacement, probe) / metric.rank
+        metric_loss = metric_matching_loss(metric, batch.displacement, probe) / metric.rank
+        return mean_loss, metric_loss if self.balance is None else self.balance(batch.bandwidth) * metric_loss
