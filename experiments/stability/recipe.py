@@ -99,7 +99,7 @@ def look(model: nn.Module, points: Float[Tensor, "n dim"], sigma: float) -> dict
     residual, noise = batch.centered(mean).displacement[:, 0], batch.displacement[:, 0]
     return {
         "predictive_loss": float(predictive_loss(LowRankMetric(factor), residual, noise).mean()),
-        "squared_error": float(residual.square().sum(1).mean()),
+        "error_over_variance": float(residual.square().sum(1).mean()),
     }
 
 

@@ -14,6 +14,7 @@ from carre.training import Objective, TrainingConfig
 from carre.training.balance import BalancedScales
 from carre.training.defaults import DataScale, ImageScale
 from carre.training.fingerprint import compare, fingerprint
+from carre.training.stepper import Stepper
 
 VARIANCES = torch.tensor([9.0, 1.0, 0.1])
 
@@ -50,11 +51,35 @@ def test_variances_are_measured_from_samples_or_from_their_products(n):
     assert torch.allclose(BalancedScales.of(samples, 2).variances, expected, rtol=1e-4)
 
 
-def test_directions_without_variance_do_not_count():
-    flat = torch.cat([gaussian(100), torch.zeros(100, 4)], 1)
-    balance = BalancedScales.of(flat, 7)
+@pytest.mark.parametrize("dim", [7, 300])
+def test_directions_without_variance_do_not_count(dim):
+    """Also where rounding gives them some: a hull of three dimensions, turned, in many."""
+    turned = torch.linalg.qr(torch.randn(dim, 3, generator=torch.Generator().manual_seed(0)))[0]
+    balance = BalancedScales.of(gaussian(400) @ turned.mT, 100)
     assert len(balance.variances) == 3
-    assert torch.isfinite(balance(torch.tensor([1e-3, 1e3]))).all()
+    assert balance(torch.tensor([1e-3])).item() == pytest.approx(1.0, abs=1e-3)
+    assert torch.isfinite(balance(torch.tensor([1e3]))).all()
+
+
+def test_without_any_variance_all_scales_weigh_one():
+    balance = BalancedScales.of(torch.zeros(5, 4), 2)
+    assert balance(torch.tensor([0.1, 10.0])).tolist() == [1.0, 1.0]
+
+
+def test_steps_are_weighted():
+    """A weight changes which way a step goes: the same start, batch and rate."""
+
+    def stepped(balance):
+        torch.manual_seed(0)
+        model = build_model(3, 2, width=8, n_blocks=1, spread=1.0)
+        config = TrainingConfig(batch_size=32, n_references=0)
+        generator = torch.Generator().manual_seed(0)
+        Stepper(model, gaussian(50), LogUniform(0.1, 10.0), Objective(balance=balance), config, generator).step(1e-3)
+        return torch.cat([value.flatten() for value in model.factor.parameters()])
+
+    plain, weighted = stepped(None), stepped(BalancedScales(VARIANCES))
+    assert torch.isfinite(weighted).all()
+    assert not torch.allclose(plain, weighted)
 
 
 def test_only_the_metric_loss_is_weighted():
@@ -90,7 +115,7 @@ def test_fits_of_images_are_balanced(monkeypatch, shape, method, balanced):
 
     def look(model, samples, held_out, bandwidths, objective, config, **others):
         error = SeenError()
-        error.objective, error.samples = objective, samples
+        error.objective, error.samples, error.config = objective, samples, config
         raise error
 
     monkeypatch.setattr(pipeline, "train", look)
@@ -99,6 +124,7 @@ def test_fits_of_images_are_balanced(monkeypatch, shape, method, balanced):
     settings = FitSettings(method=method, rank=5, network=network)
     with pytest.raises(SeenError) as seen:
         fit_field(samples, settings, seed=0, device=torch.device("cpu"), sample_shape=shape)
+    assert seen.value.config.n_references == (2048 if shape else 0)
     balance = seen.value.objective.balance
     assert (balance is not None) == balanced
     if balance is not None:
