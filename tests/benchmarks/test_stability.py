@@ -90,6 +90,7 @@ def test_a_better_method_is_listed_as_such_and_an_equal_one_is_not():
     assert "random directions" not in beaten
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_where_it_was(results):
     saved, lines = [], []
 

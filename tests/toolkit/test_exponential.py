@@ -45,6 +45,7 @@ def test_the_exponential_on_a_torus_keeps_the_constant_of_clairaut(rng):
     assert float((clairaut / clairaut[:, :1] - 1).abs().max()) < 0.01
 
 
+@pytest.mark.slow
 def test_steps_converge_to_second_order_at_least():
     """On a flat torus of unequal radii, where a geodesic turns in both planes."""
     points, velocity = torch.tensor([[[1.0, 0.0, 0.5, 0.0]], [[0.0, 1.0, 0.0, 1.0]]], dtype=torch.float64)

@@ -54,6 +54,7 @@ def test_the_flow_on_a_sphere_arrives_along_the_great_circle(rng):
     assert path.reasons == ("",) * 20
 
 
+@pytest.mark.slow
 def test_the_flow_stops_between_the_sheets_of_a_swiss_roll_and_says_so():
     """From t = 6.28 towards t = 12.88 it stands still at t = 6.67 [THEORY §4.6]."""
     roll = SwissRoll()

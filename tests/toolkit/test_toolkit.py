@@ -106,6 +106,7 @@ def test_the_chosen_scale_lies_above_the_noise_and_below_the_curvature(rng):
     assert (count_dimension(ExactField(noisy).metric(points, sigma)) == 2).all()
 
 
+@pytest.mark.slow
 def test_the_chosen_scale_of_a_finite_dataset_has_small_tangent_error(rng):
     """The kernel sum of 2,000 points of S²: within a factor 2 of the best on the grid."""
     sphere = Sphere(2).embed(6, generator=rng)

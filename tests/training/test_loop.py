@@ -41,6 +41,7 @@ def test_a_seed_determines_every_weight_on_a_cpu():
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
+@pytest.mark.slow
 def test_training_lowers_the_held_out_losses():
     _, history = run(max_steps=200, evaluations=4, learning_rate=5e-3)
     first, last = history.evaluations[0], history.evaluations[-1]
@@ -210,6 +211,7 @@ class ExplodesAtStep(nn.Module):
         return mean, factor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [0, 5])
 def test_a_loss_that_is_not_finite_stops_training_and_keeps_the_last_good_weights(step):
     model = ExplodesAtStep(step)
