@@ -11,10 +11,10 @@ import carre
 
 ROOT = Path(carre.__file__).parent
 ORDER = [
-    "validation",
-    "datasets",
-    "kernels",
-    "geometry",
+    "boundary",
+    "data",
+    "backend",
+    "metric",
     "neighbors",
     "manifolds",
     "matching",
@@ -25,7 +25,7 @@ ORDER = [
     "evaluation",
     "fitting",
     "function_matching",
-    "persistence",
+    "storage",
     "report",
     "estimator",
     "benchmarks",

@@ -13,7 +13,7 @@ ROOMS = ["carre"] + [
     f"carre.{room.name}"
     for room in pkgutil.iter_modules(carre.__path__)
     # The kernels are an implementation of formulas that stand elsewhere; the commands show their use by --help.
-    if room.name not in ("kernels", "cli")
+    if room.name not in ("backend", "cli")
 ]
 # Their examples are shown and not run, for the reasons given. All of them are run by tests of their own.
 NOT_RUN = {
@@ -22,8 +22,8 @@ NOT_RUN = {
     "carre.evaluation.inception_features": "needs files that have to be downloaded",
     "carre.load_mnist": "needs files that have to be downloaded",
     "carre.load_cifar10": "needs files that have to be downloaded",
-    "carre.datasets.load_celeba": "needs files that have to be downloaded",
-    "carre.datasets.load_ffhq": "needs files that have to be downloaded",
+    "carre.data.load_celeba": "needs files that have to be downloaded",
+    "carre.data.load_ffhq": "needs files that have to be downloaded",
     "carre.neighbors.FaissIndex": "needs faiss, which is optional",
 }
 

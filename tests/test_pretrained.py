@@ -9,7 +9,7 @@ import torch
 
 import carre
 from carre import MetricMatching
-from carre.persistence import pretrained_models
+from carre.storage import pretrained_models
 
 FOLDER = Path(carre.__file__).parent / "pretrained"
 

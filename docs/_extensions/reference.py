@@ -25,7 +25,7 @@ _UNKNOWN = re.compile(r"(?<=\w): (~?typing\.)?Any(?=[,)]| =)")
 
 
 # Rooms that are no interface: kernels of formulas that stand elsewhere, and the command, which has a page of its own.
-_INSIDE = ("carre.kernels", "carre.cli")
+_INSIDE = ("carre.backend", "carre.cli")
 
 
 def rooms() -> dict[str, ModuleType]:

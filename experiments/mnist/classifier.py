@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 import torch
-from data import SIDE, Digits
 from torch import Tensor, nn
 from torch.nn import functional
+
+from data import SIDE, Digits
 
 _SMALLEST_BATCH, _LARGEST_BATCH = 32, 256
 _CHUNK = 4096

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from carre.datasets import ImageDataset, Normalization, load_mnist
+from carre.data import ImageDataset, Normalization, load_mnist
 
 SIDE = 28
 _CHUNK = 100

@@ -6,7 +6,6 @@ import io
 from pathlib import Path
 
 import numpy as np
-from data import Digits
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from paths import Pairs, run_method
@@ -18,6 +17,7 @@ from torch import Tensor
 from carre.fields import MetricField
 from carre.report import figure_of, plot_class_spectra, plot_dimension_over_scales, plot_image_rows, plot_tangent_images
 from carre.report.style import BLUE, GREEN, ORANGE, STYLE
+from data import Digits
 
 _COLUMNS = 9
 _DPI, _COLORS, _LARGEST_FILE = 110, (64, 32, 16), 200_000

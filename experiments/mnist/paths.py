@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, replace
 
 import torch
 from classifier import Classifier
-from data import Digits
 from flow import Curves, join
 from settings import EUCLIDEAN, LEARNED, STEIN, STEIN_THREAD, Method, Settings
 from torch import Tensor
 
 from carre.fields import MetricField
 from carre.neighbors import TorchIndex
+from data import Digits
 
 REACHED = 0.1
 WANTED, KEPT = 0.95, 0.97

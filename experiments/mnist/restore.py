@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from data import SIDE, Digits
 from paths import Judge
 from settings import Settings
 from torch import Tensor
@@ -13,6 +12,7 @@ from torch import Tensor
 from carre.fields import MetricField
 from carre.toolkit.distance import walk_back
 from carre.toolkit.landing import land
+from data import SIDE, Digits
 
 _SQUARE, _SCRATCH, _SALT = 8, 2, 0.1
 

@@ -31,7 +31,6 @@ import speed
 import summary
 import torch
 from classifier import train_classifier
-from data import Digits, draw_strokes, load_digits
 from settings import FULL, QUICK, Settings
 from summary import short_table, tables
 
@@ -39,6 +38,7 @@ import carre
 from carre import MetricMatching
 from carre.fields import NeuralField
 from carre.neighbors import TorchIndex
+from data import Digits, draw_strokes, load_digits
 
 HERE = Path(__file__).parent
 PARTS = ("speed", "train", "search", "paths", "spectra", "restore", "card")

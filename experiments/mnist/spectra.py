@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 
 import torch
-from data import Digits
 from settings import Settings
 from torch import Tensor
 
 from carre.fields import MetricField
+from data import Digits
 
 LARGEST = 1.05
 _TANGENT_ABOVE = 0.5

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 
 import torch
-from data import Digits
 from settings import Settings
 
-from carre.geometry import AffineFrame
 from carre.matching import LogUniform
+from carre.metric import AffineFrame
 from carre.networks import UNetSettings, build_image_model
 from carre.training import Objective, TrainingConfig
 from carre.training.stepper import Stepper
+from data import Digits
 
 _WARM_UP = 5
 

@@ -24,9 +24,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from carre.datasets import load_cifar10, load_mnist
-from carre.geometry import AffineFrame, LowRankMetric
+from carre.data import load_cifar10, load_mnist
 from carre.matching import LogUniform, perturb, predictive_loss
+from carre.metric import AffineFrame, LowRankMetric
 from carre.networks import UNetSettings, build_image_model
 from carre.training import Objective, TrainingConfig, train
 from carre.training.balance import BalancedScales

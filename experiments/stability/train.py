@@ -23,7 +23,7 @@ import torch
 
 import carre
 from carre import MetricMatching
-from carre.datasets import ImageDataset, load_cifar10, load_mnist
+from carre.data import ImageDataset, load_cifar10, load_mnist
 from carre.networks import UNetSettings
 
 HERE = Path(__file__).parent

@@ -27,10 +27,10 @@ from torch import Tensor
 from carre import MetricMatching
 from carre.benchmarks import CIFAR10_STABILITY
 from carre.cli.stability_parts import split_images
-from carre.datasets import ImageDataset, load_cifar10
+from carre.data import ImageDataset, load_cifar10
 from carre.evaluation import Stability, compare_stability, feature_stability, inception_features
 from carre.fields import IsotropicField, MetricField, NoDenoiserError, ScoreField
-from carre.geometry import LowRankMetric
+from carre.metric import LowRankMetric
 
 HERE = Path(__file__).parent
 PARTS = ("networks", "places", "constant")

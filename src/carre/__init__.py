@@ -1,21 +1,21 @@
 """Learn the Riemannian geometry of a dataset from samples, and use it.
 
-Start with `MetricMatching`. The parts it is made of are in `carre.geometry`, `carre.neighbors`, `carre.manifolds`,
+Start with `MetricMatching`. The parts it is made of are in `carre.metric`, `carre.neighbors`, `carre.manifolds`,
 `carre.matching`, `carre.networks`, `carre.training`, `carre.fields`, `carre.toolkit`, `carre.evaluation`,
-`carre.datasets`, `carre.persistence` and `carre.report`.
+`carre.data`, `carre.storage` and `carre.report`.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from carre.datasets import ImageDataset, Normalization, Table, load_cifar10, load_images, load_mnist, load_table
+    from carre.data import ImageDataset, Normalization, Table, load_cifar10, load_images, load_mnist, load_table
     from carre.estimator import MetricMatching
     from carre.fields import ExactField, IsotropicField, KernelField, MetricField, NeuralField, ScoreField, SteinField
     from carre.function_matching import LearnedCarreDuChamp, learn_carre_du_champ
-    from carre.geometry import ComplementMetric, LowRankMetric, Spectrum, principal_angles, projector_distance
+    from carre.metric import ComplementMetric, LowRankMetric, Spectrum, principal_angles, projector_distance
     from carre.networks import UNetSettings
-    from carre.persistence import LoadError, pretrained_models
+    from carre.storage import LoadError, pretrained_models
     from carre.toolkit import DimensionEstimate, Path
     from carre.training import CheckpointError, LinearPhaseWarning, TrainingDivergedError
 
@@ -57,7 +57,7 @@ __all__ = [
 # Imported when they are asked for: torch takes two seconds and scikit-learn another one, for which `carre --help`
 # should not wait.
 _WHEN_ASKED = {
-    "carre.datasets": (
+    "carre.data": (
         *("ImageDataset", "Normalization", "Table"),
         *("load_cifar10", "load_images", "load_mnist", "load_table"),
     ),
@@ -66,15 +66,15 @@ _WHEN_ASKED = {
         *("ExactField", "IsotropicField", "KernelField", "MetricField", "NeuralField", "ScoreField", "SteinField"),
     ),
     "carre.function_matching": ("LearnedCarreDuChamp", "learn_carre_du_champ"),
-    "carre.geometry": ("ComplementMetric", "LowRankMetric", "Spectrum", "principal_angles", "projector_distance"),
+    "carre.metric": ("ComplementMetric", "LowRankMetric", "Spectrum", "principal_angles", "projector_distance"),
     "carre.networks": ("UNetSettings",),
-    "carre.persistence": ("LoadError", "pretrained_models"),
+    "carre.storage": ("LoadError", "pretrained_models"),
     "carre.toolkit": ("DimensionEstimate", "Path"),
     "carre.training": ("CheckpointError", "LinearPhaseWarning", "TrainingDivergedError"),
 }
 _ROOMS = (
-    *("datasets", "evaluation", "fields", "geometry", "manifolds", "matching", "neighbors", "networks"),
-    *("persistence", "report", "toolkit", "training"),
+    *("data", "evaluation", "fields", "metric", "manifolds", "matching", "neighbors", "networks"),
+    *("storage", "report", "toolkit", "training"),
 )
 
 

@@ -12,10 +12,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.boundary import as_bandwidth, as_points
 from carre.fields import Bandwidth, NeuralField
 from carre.fitting import choose_device
-from carre.geometry import AffineFrame
 from carre.matching import LogUniform, perturb
+from carre.metric import AffineFrame
 from carre.networks import FactorNetwork, FilmMLP, MeanNetwork, MetricModel
 from carre.toolkit.batches import in_parts
 from carre.toolkit.calculus import paired_rows
@@ -23,7 +24,6 @@ from carre.toolkit.derivatives import check_callable
 from carre.toolkit.maps import Map, checked_values
 from carre.training import History, Objective, Progress, TrainingConfig, train
 from carre.training.defaults import DataScale
-from carre.validation import as_bandwidth, as_points
 
 _N_BLOCKS = 2
 # The functions are standardized on this many samples, and tried at as many noisy points.

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from carre import MetricMatching
 from carre.cli import app
-from carre.datasets import write_table
+from carre.data import write_table
 from tests.samples import TINY
 
 N = 120

@@ -191,7 +191,7 @@ def test_a_full_disk_is_a_failure_and_not_wrong_input(here, monkeypatch):
     def fail(*arguments, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("carre.datasets.writing.os.replace", fail)
+    monkeypatch.setattr("carre.data.writing.os.replace", fail)
     result = invoke("dimension", "model", "points.csv", "--out", "answer.csv")
     assert (result.exit_code, result.stderr) == (1, "error: no space left on device: nothing could be written\n")
     assert not os.path.exists("answer.csv")

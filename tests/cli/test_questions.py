@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from carre import MetricMatching
-from carre.datasets import load_table
+from carre.data import load_table
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from carre import MetricMatching
 from carre.benchmarks import CostSettings, CostShape
 from carre.cli import stability_parts
 from carre.cli.stability_parts import Part
-from carre.datasets import ImageDataset, Normalization
+from carre.data import ImageDataset, Normalization
 from carre.networks import UNetSettings
 from tests.benchmarks.stability_runs import FEATURES, TINY, blobs, field
 from tests.cli.conftest import invoke
@@ -53,7 +53,7 @@ def models(tmp_path_factory):
 def datasets(monkeypatch):
     """Tiny images for both datasets, in another normalization than that of the fit."""
     for name in ("load_mnist", "load_cifar10"):
-        monkeypatch.setattr(f"carre.datasets.{name}", lambda folder, split: images(normalization=OF_THE_READER))
+        monkeypatch.setattr(f"carre.data.{name}", lambda folder, split: images(normalization=OF_THE_READER))
 
 
 @pytest.fixture

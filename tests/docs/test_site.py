@@ -114,7 +114,7 @@ def test_every_public_name_is_described(site):
 
 def test_short_names_in_docstrings_become_links(site):
     text = (site / "reference" / "fields.html").read_text(encoding="utf-8")
-    assert 'href="geometry.html#carre.geometry.LowRankMetric"' in text
+    assert 'href="geometry.html#carre.metric.LowRankMetric"' in text
 
 
 def test_names_in_pages_become_links(site):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from carre.datasets import ImageDataset, Normalization
+from carre.data import ImageDataset, Normalization
 from carre.networks import UNetSettings
 
 SHAPE = (2, 5, 4)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from carre import MetricMatching
-from carre.datasets import Normalization
+from carre.data import Normalization
 from tests.estimator.image_fits import NORMALIZATION, QUICK, SHAPE, dataset, flat, whole
 from tests.samples import TINY, circle
 

@@ -15,11 +15,11 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from carre import MetricMatching
-from carre.datasets import ImageDataset, Normalization
+from carre.data import ImageDataset, Normalization
 from carre.networks import UNetSettings
-from carre.persistence import LoadError, save, shipped
-from tests.persistence.states import image_state
+from carre.storage import LoadError, save, shipped
 from tests.samples import TINY, circle
+from tests.storage.states import image_state
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]
 UNET = UNetSettings(channels=4, multipliers=(1, 2), n_blocks=1, attention=())
@@ -67,7 +67,7 @@ CASES = {
     ),
 }
 
-# These go through the same code as the others, or are also tested in tests/persistence.
+# These go through the same code as the others, or are also tested in tests/storage.
 SLOW = ("float32, all coordinates", "images", "around a denoiser")
 
 
@@ -155,7 +155,7 @@ def test_another_process_gives_the_same_bits(fitted, tmp_path):
     code = f"""
 import os, numpy as np, torch
 from carre import MetricMatching
-from carre.persistence import load
+from carre.storage import load
 os.chdir({str(tmp_path)!r})
 torch.set_num_threads({torch.get_num_threads()})
 state = load("images")

@@ -7,8 +7,8 @@ import torch
 
 from carre.evaluation import dimension_errors, eigenvalue_profile, oracle_errors, tangent_errors
 from carre.fields import ExactField
-from carre.geometry import LowRankMetric
 from carre.manifolds import FiniteSet, Gaussian, Sphere, SubspaceGaussian, Union
+from carre.metric import LowRankMetric
 
 
 class FactorField:

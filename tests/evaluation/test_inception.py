@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from carre.datasets import DamagedFileError, Normalization
+from carre.data import DamagedFileError, Normalization
 from carre.evaluation import inception_features
 from carre.evaluation.inception import _convolutions
 

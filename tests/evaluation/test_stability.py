@@ -7,7 +7,7 @@ import torch
 from carre import IsotropicField
 from carre.evaluation import Stability, feature_stability
 from carre.evaluation.stability import fingerprints
-from carre.geometry import LowRankMetric
+from carre.metric import LowRankMetric
 
 SHAPE = (2, 3, 3)
 DIM = 18

@@ -9,7 +9,7 @@ import torch
 
 from carre import IsotropicField
 from carre.evaluation import compare_stability, feature_stability, wavelet_features, wavelets
-from carre.geometry import LowRankMetric
+from carre.metric import LowRankMetric
 
 SHAPES = [(1, 8, 8), (2, 11, 8), (1, 21, 30), (3, 16, 16)]
 

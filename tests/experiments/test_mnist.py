@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from carre.fields import ExactField
-from carre.geometry import LowRankMetric
 from carre.manifolds import Sphere
+from carre.metric import LowRankMetric
 from carre.neighbors import TorchIndex
 from carre.toolkit import interpolate
 

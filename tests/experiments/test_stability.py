@@ -9,7 +9,7 @@ import pytest
 from carre import MetricMatching
 from carre.benchmarks import CIFAR10_STABILITY, MNIST_STABILITY
 from carre.cli.stability import _tables
-from carre.datasets import ImageDataset
+from carre.data import ImageDataset
 
 FOLDER = Path(__file__).parents[2] / "experiments/stability"
 OURS, JACOBIAN = "metric matching", "score Jacobian, randomized"

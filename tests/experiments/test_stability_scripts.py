@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from carre.datasets import ImageDataset
+from carre.data import ImageDataset
 from carre.fields import KernelField
-from carre.geometry import LowRankMetric
+from carre.metric import LowRankMetric
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from carre.fields import MetricField
-from carre.geometry import LowRankMetric
+from carre.metric import LowRankMetric
 
 
 class FieldConformance:

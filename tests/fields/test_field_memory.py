@@ -5,7 +5,7 @@ import torch
 
 from carre.evaluation import peak_memory
 from carre.fields import NeuralField
-from carre.geometry import AffineFrame
+from carre.metric import AffineFrame
 from carre.networks import UNetSettings, build_image_model
 from tests.networks.unets import Held, numel
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from carre.fields import ExactField, NeuralField
-from carre.geometry import AffineFrame
 from carre.manifolds import FiniteSet, Gaussian
+from carre.metric import AffineFrame
 from carre.networks import MetricModel, build_model
 from tests.fields.conformance import FieldConformance
 

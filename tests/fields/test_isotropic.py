@@ -7,8 +7,8 @@ import torch
 
 from carre import IsotropicField
 from carre.fields import ExactField, NoDenoiserError
-from carre.geometry import ComplementMetric
 from carre.manifolds import FiniteSet, Sphere
+from carre.metric import ComplementMetric
 from tests.fields.conformance import FieldConformance
 
 

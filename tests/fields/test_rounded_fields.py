@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from carre.fields import NeuralField, ScoreField, SteinField
-from carre.geometry import AffineFrame
+from carre.metric import AffineFrame
 from carre.networks import UNetSettings, build_image_model
 from carre.networks.convolution import Convolution
 

@@ -8,8 +8,8 @@ import torch
 
 from carre.evaluation import oracle_errors, peak_memory, tangent_errors
 from carre.fields import ExactField, ScoreField
-from carre.geometry import LowRankMetric
 from carre.manifolds import FiniteSet, Gaussian, Sphere, SubspaceGaussian
+from carre.metric import LowRankMetric
 from tests.fields.conformance import FieldConformance
 
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from carre.geometry import LowRankMetric
 from carre.manifolds import FiniteSet, Gaussian, Sphere
 from carre.matching import JacobianProbe, metric_matching_loss, probe_jacobian
+from carre.metric import LowRankMetric
 
 
 def normal(rng, *shape):

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from carre.geometry import LowRankMetric
 from carre.manifolds import FiniteSet
 from carre.matching import (
     carre_du_champ_loss,
@@ -13,6 +12,7 @@ from carre.matching import (
     metric_matching_loss,
     perturb,
 )
+from carre.metric import LowRankMetric
 
 
 def normal(rng, *shape):

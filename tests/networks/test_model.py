@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from carre.geometry import AffineFrame, LowRankMetric
+from carre.metric import AffineFrame, LowRankMetric
 from carre.networks import (
     FilmMLP,
     FrozenDenoiser,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from carre.geometry import AffineFrame
+from carre.metric import AffineFrame
 from carre.networks import FrozenDenoiser, build_model
 from carre.networks.rounding import round_weights
 from tests.networks.unets import model_of

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from carre.fields import NeuralField
-from carre.geometry import AffineFrame
+from carre.metric import AffineFrame
 from carre.networks import UNet, UNetSettings, build_image_model, rebuild_model
 from carre.networks.convolution import Convolution, SpatialAttention
-from carre.persistence import export_field, load, save
+from carre.storage import export_field, load, save
 from tests.networks.unets import model_of, numel
-from tests.persistence.states import randomized, tiny_state
+from tests.storage.states import randomized, tiny_state
 
 PLAIN = UNetSettings(channels=4, multipliers=(1, 2), n_blocks=1, attention=())
 WIDE = dataclasses.replace(PLAIN, head_channels=10)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from carre import MetricMatching
-from carre.datasets import ImageDataset
+from carre.data import ImageDataset
 from carre.networks import UNetSettings
 from carre.report.inputs import as_input
 from carre.report.measuring import measure

@@ -7,7 +7,7 @@ from matplotlib.collections import EllipseCollection, LineCollection
 from matplotlib.figure import Figure
 from matplotlib.quiver import Quiver
 
-from carre.geometry import LowRankMetric
+from carre.metric import LowRankMetric
 from carre.report import figure_of, plot_metric_ellipses, plot_tangents, plot_vectors
 from carre.report.plane import spread_out
 

@@ -4,7 +4,7 @@ import torch
 from matplotlib.collections import EllipseCollection
 from matplotlib.figure import Figure
 
-from carre.geometry import LowRankMetric
+from carre.metric import LowRankMetric
 from carre.report import plot_overview
 from carre.toolkit import lerp
 

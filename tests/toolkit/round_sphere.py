@@ -2,8 +2,8 @@
 
 import torch
 
-from carre.geometry import LowRankMetric
-from carre.validation import as_bandwidth
+from carre.boundary import as_bandwidth
+from carre.metric import LowRankMetric
 
 
 class RoundSphere:

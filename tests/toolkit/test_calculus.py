@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from carre.fields import ExactField, KernelField
-from carre.geometry import LowRankMetric
 from carre.manifolds import Gaussian, Sphere, Union
+from carre.metric import LowRankMetric
 from carre.toolkit.calculus import carre_du_champ, gradient
 
 HARMONICS = {

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from carre.fields import ExactField, KernelField, ScoreField
-from carre.geometry import LowRankMetric
 from carre.manifolds import CliffordTorus, Gaussian, Product, Sphere, TorusOfRevolution, Union
+from carre.metric import LowRankMetric
 from carre.toolkit.curvature import (
     mean_curvature,
     ricci_curvature,

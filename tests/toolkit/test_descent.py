@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from carre.fields import ExactField, KernelField
-from carre.geometry import LowRankMetric
 from carre.manifolds import Box, CliffordTorus, Sphere
+from carre.metric import LowRankMetric
 from carre.toolkit.descent import gradient_flow, minimize
 
 SIGMA = 0.1

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from carre.fields import ExactField, KernelField, NoDenoiserError
-from carre.geometry import LowRankMetric
 from carre.manifolds import Box, CliffordTorus, FiniteSet, Sphere, Union
+from carre.metric import LowRankMetric
 from carre.toolkit import (
     count_dimension,
     estimate_dimension,

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from carre.fields import KernelField
-from carre.geometry import projector_distance
 from carre.manifolds import Sphere
+from carre.metric import projector_distance
 from carre.toolkit import KernelChoice, choose_kernel, count_dimension
 from carre.toolkit.kernel_choice import _candidates
 

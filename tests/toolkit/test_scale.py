@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from carre.fields import ExactField
-from carre.geometry import LowRankMetric
 from carre.manifolds import Sphere, Union
+from carre.metric import LowRankMetric
 from carre.toolkit import choose_bandwidth, choose_local_bandwidths
 
 GRID = np.geomspace(0.02, 5.0, 17)

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from carre.fields import ExactField, KernelField
-from carre.geometry import LowRankMetric, projector_distance
 from carre.manifolds import Box, Sphere, TorusOfRevolution, Union
+from carre.metric import LowRankMetric, projector_distance
 from carre.toolkit.tangent import _checked_dim, project, tangent_angles, tangent_basis, tangent_frame
 
 

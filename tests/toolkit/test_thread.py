@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from carre.fields import ExactField
-from carre.geometry import LowRankMetric
 from carre.manifolds import CliffordTorus, Sphere
+from carre.metric import LowRankMetric
 from carre.toolkit import Path, geodesic, thread
 
 

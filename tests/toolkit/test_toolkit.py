@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from carre.fields import ExactField
-from carre.geometry import projector_distance
 from carre.manifolds import Box, CliffordTorus, FiniteSet, Gaussian, Sphere, Union
+from carre.metric import projector_distance
 from carre.toolkit import calibration_error, choose_bandwidth, count_dimension, predictive_score
 
 

@@ -6,8 +6,8 @@ import torch
 
 import carre
 from carre.fields import ExactField, KernelField
-from carre.geometry import LowRankMetric
 from carre.manifolds import Box, Embedded, Noisy, Sphere, Union
+from carre.metric import LowRankMetric
 from carre.toolkit.validity import check
 
 FAR = (10, 20, 100, 1000)

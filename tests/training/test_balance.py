@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from carre.fitting import FitSettings, fit_field, pipeline
-from carre.geometry import LowRankMetric
 from carre.matching import LogUniform, metric_matching_loss, perturb
+from carre.metric import LowRankMetric
 from carre.networks import UNetSettings, build_model
 from carre.training import Objective, TrainingConfig
 from carre.training.balance import BalancedScales

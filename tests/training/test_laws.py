@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from carre.geometry import LowRankMetric
 from carre.manifolds import FiniteSet, Sphere
 from carre.matching import LogUniform, metric_matching_loss
+from carre.metric import LowRankMetric
 from carre.networks import FilmMLP, build_model
 from carre.training import Objective, TrainingConfig, train
 

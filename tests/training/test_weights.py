@@ -1,4 +1,4 @@
-"""The update of the weights, on a CPU; tests/kernels compares the GPU's with it."""
+"""The update of the weights, on a CPU; tests/backend compares the GPU's with it."""
 
 import torch
 

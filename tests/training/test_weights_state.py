@@ -30,7 +30,7 @@ def averaged_adamw(
 
 @pytest.fixture(autouse=True)
 def kernel_on_a_cpu(monkeypatch):
-    monkeypatch.setitem(sys.modules, "carre.kernels.adam", SimpleNamespace(averaged_adamw=averaged_adamw))
+    monkeypatch.setitem(sys.modules, "carre.backend.adam", SimpleNamespace(averaged_adamw=averaged_adamw))
 
 
 class Model(nn.Module):

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.boundary import as_images, is_integer
 from carre.fields import Bandwidth, NoDenoiserError
-from carre.geometry import LowRankMetric
-from carre.validation import as_images, is_integer
+from carre.metric import LowRankMetric
 
 # Blobs keep so many of their radii away from the border.
 _MARGIN = 2.0

@@ -24,11 +24,11 @@ from carre.benchmarks.cost_cells import (
     methods,
     precision,
 )
+from carre.boundary import is_integer
 from carre.fields import NeuralField
-from carre.geometry import AffineFrame
+from carre.metric import AffineFrame
 from carre.networks import MetricModel, UNetSettings, build_image_model
 from carre.networks.convolution import Convolution
-from carre.validation import is_integer
 
 
 @dataclass(frozen=True)

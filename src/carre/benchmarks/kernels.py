@@ -13,8 +13,8 @@ from torch import Tensor
 from carre.benchmarks.settings import SphereSettings
 from carre.evaluation import Tuned, grid_search, peak_memory, tangent_errors, throughput
 from carre.fields import KernelField
-from carre.geometry import batched_eigh
 from carre.manifolds import Manifold
+from carre.metric import batched_eigh
 from carre.neighbors import NeighborIndex, Neighbors, build_index, measure_recall
 
 _N_RECALL = 100

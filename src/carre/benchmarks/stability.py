@@ -21,10 +21,10 @@ from carre import __version__
 from carre.benchmarks.stability_methods import RANDOM, UNCENTERED, Method, Timed, methods_on
 from carre.benchmarks.stability_pairs import compare_methods, interval_of_mean, rounded
 from carre.benchmarks.stability_settings import StabilitySettings
+from carre.boundary import as_images
 from carre.evaluation import feature_stability, grid_search
 from carre.evaluation.stability import Features, fingerprints
 from carre.fields import MetricField, NoDenoiserError
-from carre.validation import as_images
 
 CHOICE = (
     "Settings are those with the least mean over the radii of the mean shift divided by that of random directions on "

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from carre.benchmarks.stability_settings import StabilitySettings
 from carre.fields import Bandwidth, IsotropicField, MetricField, ScoreField, SteinField
-from carre.geometry import LowRankMetric
+from carre.metric import LowRankMetric
 
 OURS, UNCENTERED = "metric matching", "metric matching, uncentered"
 RANDOM, STEIN = "random directions", "Stein score"

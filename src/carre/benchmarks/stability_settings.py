@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from carre.validation import is_integer
+from carre.boundary import is_integer
 
 _COUNTS = {
     "n_validation": 2,

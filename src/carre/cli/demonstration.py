@@ -41,7 +41,7 @@ def demo(
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out must be a folder; {out} is a file")
 
-    from carre.persistence.folder import checked_target  # noqa: PLC0415
+    from carre.storage.folder import checked_target  # noqa: PLC0415
 
     checked_target(out / "model")
 
@@ -109,7 +109,7 @@ def _facts(results: dict[str, Any], out: Path, page: Path) -> dict[str, str]:
 
 
 def _write(file: Path, results: dict[str, Any]) -> None:
-    from carre.datasets.writing import written_whole  # noqa: PLC0415
+    from carre.data.writing import written_whole  # noqa: PLC0415
 
     with written_whole(file) as partial:
         partial.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

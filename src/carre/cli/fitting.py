@@ -18,7 +18,7 @@ from carre.cli.wording import counted, naming
 
 if TYPE_CHECKING:
     from carre import MetricMatching
-    from carre.datasets import ImageDataset, Table
+    from carre.data import ImageDataset, Table
     from carre.fitting import FitPlan
 
 _INTERRUPTED = 130
@@ -75,7 +75,7 @@ def fit(
         )
         return
 
-    from carre.datasets import load_samples  # noqa: PLC0415
+    from carre.data import load_samples  # noqa: PLC0415
 
     with naming(folder="DATA"):
         samples = load_samples(data, columns=listed(columns), drop=listed(drop), size=size)
@@ -116,7 +116,7 @@ def _settings(
 
 def _check_samples(samples: Table | ImageDataset, size: int | None, rank: int | None) -> None:
     """Refuse, before any work, options that the samples have no use for."""
-    from carre.datasets import Table  # noqa: PLC0415
+    from carre.data import Table  # noqa: PLC0415
 
     is_table = isinstance(samples, Table)
     if is_table and size is not None:
@@ -129,7 +129,7 @@ def _check_samples(samples: Table | ImageDataset, size: int | None, rank: int | 
 
 def _is_complete(out: Path, *, resume: bool, overwrite: bool) -> bool:
     """Check before any work that the model can be saved; say whether it is there, and that is all that was asked."""
-    from carre.persistence.folder import CONFIG, checked_target  # noqa: PLC0415
+    from carre.storage.folder import CONFIG, checked_target  # noqa: PLC0415
 
     if resume and overwrite:
         raise ValueError("--resume and --overwrite must not be given both: one goes on, the other starts anew")
@@ -154,9 +154,9 @@ def _is_complete(out: Path, *, resume: bool, overwrite: bool) -> bool:
 def _plan(samples: Table | ImageDataset, settings: dict[str, Any], device: str | None, seed: int) -> FitPlan:
     from sklearn.utils import check_random_state  # noqa: PLC0415
 
-    from carre.datasets import Table  # noqa: PLC0415
+    from carre.boundary import as_images, as_points  # noqa: PLC0415
+    from carre.data import Table  # noqa: PLC0415
     from carre.fitting import FitSettings, choose_device, plan_fit  # noqa: PLC0415
-    from carre.validation import as_images, as_points  # noqa: PLC0415
 
     points = as_points(samples.values, name="DATA") if isinstance(samples, Table) else as_images(samples.images)
     return plan_fit(
@@ -212,7 +212,7 @@ def _summary(
     geometry: MetricMatching, samples: Table | ImageDataset, data: str, out: Path, seconds: float
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """Say what was learned, and what to do with it."""
-    from carre.datasets import Table  # noqa: PLC0415
+    from carre.data import Table  # noqa: PLC0415
 
     every = -(-len(samples) // _SUMMARIZED)
     some = samples.values[::every] if isinstance(samples, Table) else samples[::every]

@@ -75,7 +75,7 @@ def load_data(
     """
     import numpy as np  # noqa: PLC0415
 
-    from carre.datasets import Table, load_samples  # noqa: PLC0415
+    from carre.data import Table, load_samples  # noqa: PLC0415
 
     known: Sequence[str] | None = getattr(geometry, "feature_names_in_", None)
     if columns is None and known is not None and path.lower().endswith(_NAMED):
@@ -119,7 +119,7 @@ def _expected(geometry: MetricMatching) -> str:
 
 def check_vectors_output(out: Path, geometry: MetricMatching) -> Path:
     """Refuse, before any work, an output that cannot hold points or vectors: images go into arrays only."""
-    from carre.datasets.writing import check_output  # noqa: PLC0415
+    from carre.data.writing import check_output  # noqa: PLC0415
 
     return check_output(out, _OF_ARRAYS if geometry.sample_shape_ is not None else None)
 
@@ -143,7 +143,7 @@ def write_answer(
         prefix: Of the columns of vectors, before the names of the coordinates.
         more: Further columns.
     """
-    from carre.datasets import write_table  # noqa: PLC0415
+    from carre.data import write_table  # noqa: PLC0415
 
     for column in (answer, *(more or {}).values()):
         _check_finite(column)

@@ -40,7 +40,7 @@ def dimension(
       carre dimension model points.csv --out dimensions.csv
       carre dimension mnist digits/ --sigma 2 --json
     """
-    from carre.datasets.writing import check_output  # noqa: PLC0415
+    from carre.data.writing import check_output  # noqa: PLC0415
 
     check_positive("--sigma", sigma)
     if out is not None:
@@ -182,9 +182,9 @@ def _column(points: inputs.Data, name: str, data: str) -> np.ndarray:
 
 def _measured(file: Any) -> np.ndarray:
     """Read one number for each row: an array with one axis, or a table of one column."""
-    from carre.datasets import load_table  # noqa: PLC0415
-    from carre.datasets.arrays import read_arrays  # noqa: PLC0415
-    from carre.datasets.headers import array_shapes  # noqa: PLC0415
+    from carre.data import load_table  # noqa: PLC0415
+    from carre.data.arrays import read_arrays  # noqa: PLC0415
+    from carre.data.headers import array_shapes  # noqa: PLC0415
 
     # Whatever is wrong is wrong with this file, not with DATA.
     wrong = "--values must be a file with one column of numbers"

@@ -44,7 +44,7 @@ def report(
       carre report model plants.csv --labels species --pair 0,99 --title Plants
       carre report mnist digits/ -o digits.html
     """
-    from carre.datasets.writing import check_output  # noqa: PLC0415
+    from carre.data.writing import check_output  # noqa: PLC0415
 
     check_positive("--sigma", sigma)
     check_output(out, (".html", ".htm"))

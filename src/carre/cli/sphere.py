@@ -84,7 +84,7 @@ def _write_all(results: dict[str, Any], out: Path) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    from carre.datasets.writing import written_whole  # noqa: PLC0415
+    from carre.data.writing import written_whole  # noqa: PLC0415
 
     with written_whole(file) as partial:
         partial.write_text(text, encoding="utf-8")

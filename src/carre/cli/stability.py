@@ -225,7 +225,7 @@ def _as_json(results: dict[str, Any]) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    from carre.datasets.writing import written_whole  # noqa: PLC0415
+    from carre.data.writing import written_whole  # noqa: PLC0415
 
     with written_whole(file) as partial:
         partial.write_text(text, encoding="utf-8")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from carre import MetricMatching
     from carre.benchmarks import StabilitySettings
-    from carre.datasets import ImageDataset
+    from carre.data import ImageDataset
     from carre.fields import MetricField
 
 _SPLIT = (
@@ -127,7 +127,7 @@ class Request:
 
     def _dataset(self, folder: Path, *geometries: MetricMatching | None) -> ImageDataset:
         """Read the test images, normalized as for the fit."""
-        from carre.datasets import load_cifar10, load_mnist  # noqa: PLC0415
+        from carre.data import load_cifar10, load_mnist  # noqa: PLC0415
 
         with naming({"there is no file or folder": f"--{self.name} must exist; there is no"}, folder=f"--{self.name}"):
             dataset = {"mnist": load_mnist, "cifar10": load_cifar10}[self.name](folder, "test")
@@ -252,7 +252,7 @@ def synthetic_part(changes: Mapping[str, Any], device: str) -> Part:
 
 def model_source(model: str) -> str:
     """Name a model so that another one is told apart: its folder, and the checksum of its weights."""
-    from carre.persistence import find  # noqa: PLC0415
+    from carre.storage import find  # noqa: PLC0415
 
     folder = find(Path(model).expanduser() if "~" in model else model)
     digest = hashlib.sha256()

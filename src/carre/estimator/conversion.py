@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from carre.datasets import Table
+from carre.boundary import Points
+from carre.data import Table
 from carre.toolkit import Path
-from carre.validation import Points
 
 # Of the records of the toolkit, the columns that are points.
 _POINTS = ("points", "path")

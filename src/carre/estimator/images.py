@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from carre.boundary import is_integer
 from carre.estimator.queries import QueryMethods
 from carre.toolkit import Path
-from carre.validation import is_integer
 
 
 class ImageMethods(QueryMethods):
@@ -92,7 +92,7 @@ class ImageMethods(QueryMethods):
         if self.normalization_ is None:
             raise ValueError(
                 "to_pixels needs to know how the images were normalized, and the fit was not told. Fit on a "
-                "carre.datasets.ImageDataset, or undo your own normalization on what to_images returns"
+                "carre.data.ImageDataset, or undo your own normalization on what to_images returns"
             )
         return self.normalization_.decode(images, clip=True)
 

@@ -88,7 +88,7 @@ class MetricMatching(ToolMethods, ImageMethods, ReportMethods, SavingMethods, Ba
         landmarks_: Up to 5,000 of the samples, between which paths find their way.
         n_features_in_: Columns of the samples, D; of images all their values, C·H·W.
         sample_shape_: (C, H, W) of images; None for tables.
-        normalization_: That of the `carre.datasets.ImageDataset` of the fit; None for anything else.
+        normalization_: That of the `carre.data.ImageDataset` of the fit; None for anything else.
 
     Example:
         >>> import numpy as np

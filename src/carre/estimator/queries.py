@@ -11,13 +11,13 @@ import torch
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from carre.datasets import Table
+from carre.boundary import Points, as_bandwidth, as_images, as_points
+from carre.data import Table
 from carre.estimator.conversion import coordinates, is_dataset, is_whole, shape_of
 from carre.fields import NeuralField
-from carre.geometry import LowRankMetric
+from carre.metric import LowRankMetric
 from carre.neighbors.memory import working_memory
 from carre.toolkit import count_dimension, local_dimension
-from carre.validation import Points, as_bandwidth, as_images, as_points
 
 # Points at a time, at most, and what is held of each: so many factors.
 _CHUNK, _COPIES = 16_384, 4

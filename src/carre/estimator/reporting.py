@@ -36,7 +36,7 @@ class ReportMethods(ToolCalls):
         Needs matplotlib (``pip install 'carre[plots]'``).
 
         Args:
-            X: Points or images of the kind of the fit; an `carre.datasets.ImageDataset`, too.
+            X: Points or images of the kind of the fit; an `carre.data.ImageDataset`, too.
             path: Where to write; its folder must exist.
             labels: One class or number per point, to color by; missing ones may be None or NaN.
             columns: Further columns, as a mapping from names to one value per point, to color by and to read.

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from carre.fields import NeuralField
 from carre.fitting import choose_device
-from carre.persistence import GeometryState, LoadError, export_field, find, load, save
-from carre.persistence.hub import download, is_hub_name, not_downloaded, save_among_others
+from carre.storage import GeometryState, LoadError, export_field, find, load, save
+from carre.storage.hub import download, is_hub_name, not_downloaded, save_among_others
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -100,7 +100,7 @@ class SavingMethods:
         """Load a geometry that `save_pretrained` wrote, or one that ships with the library. No code is loaded.
 
         Args:
-            name_or_folder: The path of a folder, or one of the names of `carre.persistence.pretrained_models`.
+            name_or_folder: The path of a folder, or one of the names of `carre.storage.pretrained_models`.
             device: Where to compute; None takes a GPU if there is one.
             network: The module that the geometry was fitted with, if it was one of your own.
             denoiser: The denoiser that the geometry was fitted around, if there was one.
@@ -116,7 +116,7 @@ class SavingMethods:
             >>> MetricMatching.from_pretrained("./nowhere")  # doctest: +ELLIPSIS
             Traceback (most recent call last):
                 ...
-            carre.persistence.errors.LoadError: name_or_folder must be the path of an existing folder, ...
+            carre.storage.errors.LoadError: name_or_folder must be the path of an existing folder, ...
         """
         options: dict[str, Any] = {"device": device, "network": network, "denoiser": denoiser, "verify": verify}
         online: Any = getattr(super(), "from_pretrained", None)

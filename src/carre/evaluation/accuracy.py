@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from carre.boundary import as_bandwidth, as_points
 from carre.fields import Bandwidth, MetricField
-from carre.geometry import LowRankMetric, projector_distance
 from carre.manifolds import Manifold
+from carre.metric import LowRankMetric, projector_distance
 from carre.toolkit import count_dimension
-from carre.validation import as_bandwidth, as_points
 
 CHUNK = 1024
 

@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from carre.datasets import DamagedFileError, Normalization
-from carre.datasets.files import AnyPath, existing_file, reason
-from carre.datasets.normalization import SYMMETRIC
+from carre.boundary import as_images, is_integer
+from carre.data import DamagedFileError, Normalization
+from carre.data.files import AnyPath, existing_file, reason
+from carre.data.normalization import SYMMETRIC
 from carre.evaluation.accuracy import Device
-from carre.validation import as_images, is_integer
 
 _CHECKSUM = "a16e4d89c0ecbc17a915dd76ea9e41211aa82562"
 _SIZE = 299

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from carre.validation import as_points
+from carre.boundary import as_points
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.boundary import as_bandwidth, as_images, as_points, is_integer
 from carre.fields import Bandwidth, MetricField
-from carre.validation import as_bandwidth, as_images, as_points, is_integer
 
 Features = Callable[[Tensor], Tensor]
 """From a batch of images, in the units of the geometry, to a batch of feature vectors."""

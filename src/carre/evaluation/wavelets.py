@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from carre.validation import as_images, is_integer
+from carre.boundary import as_images, is_integer
 
 _LEAST_SIDE = 8
 # Complex numbers that are worked on at once: 64 MiB in single precision.

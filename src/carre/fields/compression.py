@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from carre.geometry import batched_eigh
 from carre.manifolds.square_root import symmetric_square_root
+from carre.metric import batched_eigh
 
 # On a GPU, batched eigh is a thousand times slower for matrices larger than this.
 _FAST_EIGH = 32

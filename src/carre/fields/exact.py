@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.boundary import as_bandwidth, as_points
 from carre.fields.protocol import Bandwidth
-from carre.geometry import LowRankMetric
 from carre.manifolds import Manifold
-from carre.validation import as_bandwidth, as_points
+from carre.metric import LowRankMetric
 
 
 @dataclass(frozen=True)

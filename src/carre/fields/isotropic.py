@@ -5,10 +5,10 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.boundary import as_bandwidth, as_points, is_integer
 from carre.fields.denoisers import Denoiser
 from carre.fields.protocol import Bandwidth, NoDenoiserError
-from carre.geometry import ComplementMetric
-from carre.validation import as_bandwidth, as_points, is_integer
+from carre.metric import ComplementMetric
 
 
 class IsotropicField:

@@ -9,17 +9,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from carre.boundary import as_bandwidth, as_points
 from carre.fields.compression import compress
 from carre.fields.kernel_sums import Neighborhood, factor_rows, first_moments
 from carre.fields.local_scale import N_DENSITY_NEIGHBORS, LocalScale
 from carre.fields.protocol import Bandwidth
-from carre.geometry import LowRankMetric
+from carre.metric import LowRankMetric
 from carre.neighbors import NeighborIndex, build_index, measure_recall
 from carre.neighbors.choice import checked_kind
 from carre.neighbors.memory import checked_memory, full_precision, working_memory
 from carre.neighbors.protocol import checked_count
 from carre.neighbors.transformations import outside
-from carre.validation import as_bandwidth, as_points
 
 _SELF_NEIGHBOR = ("keep", "drop")
 _N_PROBES = 8

@@ -12,15 +12,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
+from carre.backend import fused_kernels
+from carre.boundary import as_bandwidth, as_points
 from carre.fields.protocol import Bandwidth, NoDenoiserError
-from carre.geometry import AffineFrame, LowRankMetric
-from carre.kernels import fused_kernels
+from carre.metric import AffineFrame, LowRankMetric
 from carre.neighbors.transformations import untransformed
 from carre.networks import MetricModel
 from carre.networks.memory import points_at_once
 from carre.networks.pointwise import is_one_value
 from carre.networks.rounding import round_weights
-from carre.validation import as_bandwidth, as_points
 
 # Points at a time: as many as keep a device busy. Of images fewer, as many as fit into the working memory.
 _CHUNK = {"cpu": 16_384, "cuda": 65_536}

@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.geometry import LowRankMetric
+from carre.metric import LowRankMetric
 
 Bandwidth: TypeAlias = float | Tensor
 """σ, a standard deviation in the units of the data: one number, or one per point."""
@@ -19,7 +19,7 @@ class NoDenoiserError(ValueError):
     Example:
         >>> import torch
         >>> from carre.fields import NeuralField
-        >>> from carre.geometry import AffineFrame
+        >>> from carre.metric import AffineFrame
         >>> from carre.networks import build_model
         >>> model = build_model(2, 1, width=4, n_blocks=1, spread=1.0, with_mean=False)
         >>> field = NeuralField(model, AffineFrame(torch.zeros(2), 1.0))

@@ -8,14 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.boundary import as_bandwidth, as_points
 from carre.fields.compression import leading_factor
 from carre.fields.denoisers import Denoiser
 from carre.fields.jacobian import MODES, jacobian_product
 from carre.fields.protocol import Bandwidth
 from carre.fields.traces import TraceEstimate
-from carre.geometry import LowRankMetric
+from carre.metric import LowRankMetric
 from carre.networks.pointwise import is_one_value
-from carre.validation import as_bandwidth, as_points
 
 # The full Jacobian has D² numbers per point and takes D products; beyond this it is refused.
 _LARGEST_FULL = 4096

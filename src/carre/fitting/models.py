@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.fitting.settings import FitSettings
-from carre.geometry import AffineFrame
+from carre.metric import AffineFrame
 from carre.networks import FrozenDenoiser, build_image_model, build_model
 from carre.training.defaults import DataScale
 

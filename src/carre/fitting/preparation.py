@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from carre.fitting.settings import FitSettings
-from carre.geometry import AffineFrame
+from carre.metric import AffineFrame
 from carre.training import TrainingConfig
 from carre.training.defaults import DataScale, ImageScale
 

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from carre.boundary import is_integer
 from carre.matching import LogUniform
 from carre.networks import UNetSettings
 from carre.networks.model import BLOCKS
-from carre.validation import is_integer
 
 # Options of the network for tables, and what there is instead for images.
 _OF_TABLES = {

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.geometry import LowRankMetric
 from carre.manifolds.arguments import checked_bandwidth, checked_points
 from carre.manifolds.manifold import Manifold, Posterior
 from carre.manifolds.square_root import symmetric_square_root
+from carre.metric import LowRankMetric
 
 # The largest number of coordinates x_j − y held at once: 64 MB in float64.
 _CHUNK_NUMBERS = 2**23

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.geometry import LowRankMetric
 from carre.manifolds.draws import standard_uniform
 from carre.manifolds.manifold import Manifold, Posterior
+from carre.metric import LowRankMetric
 
 
 class Interval(Manifold):

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carre.geometry import LowRankMetric
 from carre.manifolds.arguments import checked_bandwidth, checked_points
+from carre.metric import LowRankMetric
 
 if TYPE_CHECKING:
     from carre.manifolds.embedded import Embedded

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.geometry import LowRankMetric
 from carre.manifolds.arguments import checked_positive
 from carre.manifolds.draws import standard_normal
 from carre.manifolds.manifold import Manifold, Posterior
+from carre.metric import LowRankMetric
 
 
 class Noisy(Manifold):

@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.geometry import LowRankMetric
 from carre.manifolds.arguments import checked_positive
 from carre.manifolds.gaussian import Gaussian
 from carre.manifolds.interval import Interval
 from carre.manifolds.manifold import Manifold, Posterior
 from carre.manifolds.sphere import Sphere
+from carre.metric import LowRankMetric
 
 
 class Product(Manifold):

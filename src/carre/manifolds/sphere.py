@@ -9,11 +9,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from carre.geometry import LowRankMetric
 from carre.manifolds.arguments import checked_positive
 from carre.manifolds.bessel import bessel_ratio, log_normalizer
 from carre.manifolds.draws import standard_normal
 from carre.manifolds.manifold import Manifold, Posterior
+from carre.metric import LowRankMetric
 
 
 class Sphere(Manifold):

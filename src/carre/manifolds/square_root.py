@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.geometry import batched_eigh
+from carre.metric import batched_eigh
 
 
 def symmetric_square_root(matrices: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:

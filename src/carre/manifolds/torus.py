@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.geometry import LowRankMetric
 from carre.manifolds.arguments import checked_points, checked_positive
 from carre.manifolds.bessel import bessel_ratio, log_normalizer
 from carre.manifolds.curve import check_resolution
 from carre.manifolds.draws import standard_uniform
 from carre.manifolds.manifold import Manifold, Posterior
 from carre.manifolds.square_root import symmetric_square_root
+from carre.metric import LowRankMetric
 
 
 class TorusOfRevolution(Manifold):

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carre.geometry import LowRankMetric
 from carre.manifolds.arguments import checked_bandwidth, checked_points
 from carre.manifolds.gaussian import Gaussian
 from carre.manifolds.manifold import Manifold, Posterior
+from carre.metric import LowRankMetric
 
 
 class Union(Manifold):

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.geometry import LowRankMetric
-from carre.kernels import are_fused
+from carre.backend import are_fused
 from carre.matching.jacobian import JacobianProbe
+from carre.metric import LowRankMetric
 
 
 def metric_matching_loss(
@@ -31,7 +31,7 @@ def metric_matching_loss(
         tensor([-8.])
     """
     if are_fused(metric.factor, displacement) and metric.ridge == 0.0:
-        from carre.kernels.matching import MetricMatchingLoss, fits  # noqa: PLC0415  (needs Triton)
+        from carre.backend.matching import MetricMatchingLoss, fits  # noqa: PLC0415  (needs Triton)
 
         if fits(metric.factor):
             probing = (None, None, 0.0) if probe is None else (probe.vectors, probe.products, probe.weight)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from carre.boundary import as_points
 from carre.neighbors.brute_force import TorchIndex
 from carre.neighbors.engines import FaissIndex, SklearnIndex, import_faiss
 from carre.neighbors.protocol import Index
-from carre.validation import as_points
 
 _BUILDERS: dict[str, Callable[..., Index]] = {
     "auto": TorchIndex,

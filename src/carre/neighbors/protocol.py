@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from carre.boundary import as_points
 from carre.neighbors.memory import checked_memory
-from carre.validation import as_points
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from carre.geometry import AffineFrame
+from carre.metric import AffineFrame
 from carre.networks.film import FilmMLP, GatedBlock, PlainBlock
 from carre.networks.unet import UNet, UNetSettings
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional
 
-from carre.kernels import are_fused
+from carre.backend import are_fused
 from carre.networks.tangents import join_dual, split_dual
 
 _EPSILON = 1e-5
@@ -54,7 +54,7 @@ def modulated_norm(
     Take h from the result for what follows: its gradient then joins that of the norm in one kernel.
     """
     if are_fused(hidden, modulation):
-        from carre.kernels.blocks import ModulatedNorm  # noqa: PLC0415
+        from carre.backend.blocks import ModulatedNorm  # noqa: PLC0415
 
         return ModulatedNorm.apply(hidden, modulation, _EPSILON)  # type: ignore[no-any-return, no-untyped-call]
     scale, shift = modulation.chunk(2, -1)
@@ -70,7 +70,7 @@ def modulated_activation(
     As with `modulated_norm`, take the image from the result for what follows.
     """
     if are_fused(image, modulation):
-        from carre.kernels.images import ModulatedActivation  # noqa: PLC0415
+        from carre.backend.images import ModulatedActivation  # noqa: PLC0415
 
         return ModulatedActivation.apply(image, modulation, _EPSILON)  # type: ignore[no-any-return, no-untyped-call]
     pixels = image.permute(0, 2, 3, 1)
@@ -101,7 +101,7 @@ def _activation_with_tangent(
 def gated_linear(inputs: Float[Tensor, "batch width"], linear: nn.Linear) -> Float[Tensor, "batch half"]:
     """Compute SiLU(a)·b of [a, b] = Wx + c."""
     if are_fused(inputs, linear.weight):
-        from carre.kernels.blocks import GatedSilu  # noqa: PLC0415
+        from carre.backend.blocks import GatedSilu  # noqa: PLC0415
 
         fused: Tensor = GatedSilu.apply(functional.linear(inputs, linear.weight), linear.bias)  # type: ignore[no-untyped-call]
         return fused
@@ -115,7 +115,7 @@ def fourier_features(
 ) -> Float[Tensor, "batch width"]:
     """Compute the cosines and sines of ω·log σ. In training σ has no gradient, and the kernel gives none."""
     if are_fused(bandwidth, frequencies) and not bandwidth.requires_grad:
-        from carre.kernels.blocks import fourier  # noqa: PLC0415
+        from carre.backend.blocks import fourier  # noqa: PLC0415
 
         return fourier(bandwidth, frequencies)
     angles = bandwidth.log()[:, None] * frequencies

@@ -12,10 +12,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from carre.boundary import is_integer
 from carre.networks.convolution import Convolution, ConvolutionBlock, SpatialAttention
 from carre.networks.embedding import LogBandwidthEmbedding
 from carre.networks.pointwise import is_one_value, modulated_activation
-from carre.validation import is_integer
 
 _BIAS_DEVIATION = 1e-3**0.5
 _FEWEST_PIXELS_APART = 8

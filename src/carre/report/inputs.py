@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from carre.boundary import as_points, is_integer
 from carre.report.columns import Column, as_column, as_columns
-from carre.validation import as_points, is_integer
 
 _MOST_PAIRS = 12
 

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from torch import Tensor
 
+from carre.boundary import as_points, is_integer
 from carre.report.style import GRAY
-from carre.validation import as_points, is_integer
 
 SIZE = (6.4, 4.8)
 _HALVINGS = 20

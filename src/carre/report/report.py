@@ -52,7 +52,7 @@ def write_report(
 
     Args:
         geometry: A fitted `carre.MetricMatching`.
-        X: Points or images of the kind that it was fitted on; an `carre.datasets.ImageDataset`, too.
+        X: Points or images of the kind that it was fitted on; an `carre.data.ImageDataset`, too.
         path: Where to write; its folder must exist.
         labels: One class or number per point, to color by; missing ones may be None or NaN.
         columns: Further columns, as a mapping from names to one value per point, to color by and to read.

@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from carre.boundary import as_bandwidth, as_points
 from carre.fields import Bandwidth, MetricField
-from carre.geometry import LowRankMetric
+from carre.metric import LowRankMetric
 from carre.neighbors import build_index
 from carre.neighbors.protocol import checked_count
 from carre.toolkit.batches import Progress, in_parts
@@ -23,7 +24,6 @@ from carre.toolkit.values import (
     neighbor_weights,
     real_values,
 )
-from carre.validation import as_bandwidth, as_points
 
 
 class DiffusionCarreDuChamp:

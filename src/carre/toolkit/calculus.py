@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.boundary import as_bandwidth, as_points
 from carre.fields import Bandwidth, MetricField
-from carre.geometry import LowRankMetric
+from carre.metric import LowRankMetric
 from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.derivatives import ScalarFunction, check_finite_derivatives, directional, euclidean_gradient
 from carre.toolkit.maps import Map, linearize, n_outputs
 from carre.toolkit.tangent import tangent_frame
-from carre.validation import as_bandwidth, as_points
 
 
 def gradient(

@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.boundary import as_bandwidth, as_points
 from carre.fields import Bandwidth, MetricField
 from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.derivatives import metric_derivative
 from carre.toolkit.tangent import TangentFrame, as_vectors, largest_dim, tangent_frame
-from carre.validation import as_bandwidth, as_points
 
 
 def shape_along(

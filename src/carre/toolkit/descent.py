@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.boundary import as_bandwidth, as_points
 from carre.fields import Bandwidth, MetricField
 from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.descent_steps import REASONS, Descent
 from carre.toolkit.distance import distance_from_data
 from carre.toolkit.objective import Objective
-from carre.validation import as_bandwidth, as_points
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carre.fields import MetricField
-from carre.geometry import LowRankMetric
+from carre.metric import LowRankMetric
 from carre.toolkit.batches import Progress
 from carre.toolkit.distance import noise_reach, walk_back
 from carre.toolkit.landing import pull

@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from carre.boundary import as_bandwidth, as_points
 from carre.fields import Bandwidth, MetricField, NoDenoiserError
-from carre.geometry import LowRankMetric
+from carre.metric import LowRankMetric
 from carre.toolkit.batches import Progress, in_parts
-from carre.validation import as_bandwidth, as_points
 
 _TANGENT_ABOVE = 0.5
 # At the edge of flat data the eigenvalue across the edge falls to 1 − 2/π = 0.36, and to 0.2 one σ beyond it; normal

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from carre.boundary import as_bandwidth, as_points
 from carre.fields import Bandwidth, MetricField
 from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.landing import land
-from carre.validation import as_bandwidth, as_points
 
 _N_WALKED = 8
 # In σ: shorter steps are the drift towards denser data, not the way back.

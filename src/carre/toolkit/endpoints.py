@@ -8,8 +8,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.boundary import as_bandwidth, as_points
 from carre.fields import Bandwidth, MetricField
-from carre.validation import as_bandwidth, as_points
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from carre.boundary import as_bandwidth, as_points
 from carre.fields import Bandwidth, MetricField
 from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.endpoints import as_endpoints
@@ -18,7 +19,6 @@ from carre.toolkit.path import Path, checked_integer, examine
 from carre.toolkit.shortening import feet
 from carre.toolkit.tangent import as_vectors
 from carre.toolkit.transport import bases_along
-from carre.validation import as_bandwidth, as_points
 
 _LANDINGS = 3
 

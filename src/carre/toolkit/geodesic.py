@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from carre.boundary import as_bandwidth, as_points
 from carre.fields import Bandwidth, MetricField
 from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.distance import walk_back
@@ -17,7 +18,6 @@ from carre.toolkit.graph import as_graph
 from carre.toolkit.path import Path, checked_integer, checked_nodes, examine
 from carre.toolkit.relaxation import relax
 from carre.toolkit.shortening import feet, settle, shorten
-from carre.validation import as_bandwidth, as_points
 
 _METHODS = ("shortening", "energy")
 # Coarse curves only show the finer ones the way.

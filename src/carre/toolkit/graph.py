@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from carre.boundary import as_bandwidth, as_points
 from carre.fields import Bandwidth, MetricField
 from carre.neighbors import NeighborIndex, build_index
 from carre.neighbors.memory import working_memory
@@ -17,7 +18,6 @@ from carre.neighbors.protocol import checked_count
 from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.landing import land
 from carre.toolkit.path import Path
-from carre.validation import as_bandwidth, as_points
 
 # Eigenvalues far above the ridge count as tangent, also the 0.36 across an edge of the data; those far below as normal.
 _RIDGE = 0.05

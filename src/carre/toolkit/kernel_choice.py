@@ -12,13 +12,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.boundary import as_points
 from carre.fields import KernelField
-from carre.geometry import AffineFrame
+from carre.metric import AffineFrame
 from carre.neighbors import build_index
 from carre.neighbors.choice import checked_kind
 from carre.toolkit.scale import CALIBRATION_LIMIT, CLEAR_GAP, ScaleProfile, checked_grid, choose_bandwidth
 from carre.training.defaults import DataScale
-from carre.validation import as_points
 
 _N_HELD_OUT = 256
 _HELD_OUT_SHARE = 5

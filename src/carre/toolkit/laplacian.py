@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.boundary import as_bandwidth, as_points
 from carre.fields import Bandwidth, MetricField
 from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.curvature import shape_along
 from carre.toolkit.derivatives import ScalarFunction
 from carre.toolkit.maps import Linearization, Map, linearize, linearize_gradient
 from carre.toolkit.tangent import TangentFrame, largest_dim, tangent_frame
-from carre.validation import as_bandwidth, as_points
 
 
 def divergence(

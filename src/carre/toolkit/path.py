@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from carre.boundary import as_points
 from carre.fields import MetricField
 from carre.neighbors import build_index
 from carre.toolkit.distance import distance_from_data
 from carre.toolkit.landing import straying
-from carre.validation import as_points
 
 # Where a segment is asked how far it is from the data. A quarter beside the middle: halfway between two equal sheets
 # the denoiser does not know which one to name, and points to neither.

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.boundary import as_points
 from carre.fields import MetricField
 from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.calibration import calibration_error
-from carre.validation import as_points
 
 CALIBRATION_LIMIT = 0.3
 CLEAR_GAP = 0.4

@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from carre.boundary import Points, as_bandwidth, as_points
 from carre.fields import Bandwidth, MetricField
-from carre.geometry import LowRankMetric, principal_angles
+from carre.metric import LowRankMetric, principal_angles
 from carre.toolkit.batches import Progress, in_parts
-from carre.validation import Points, as_bandwidth, as_points
 
 # At an edge of the data the eigenvalue across it falls to 1 − 2/π = 0.36; gradients should not lose that direction.
 TANGENT_ABOVE = 1 / 3

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.boundary import as_bandwidth
 from carre.fields import Bandwidth, MetricField
 from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.endpoints import as_endpoints
 from carre.toolkit.path import Path, checked_integer, checked_nodes, examine
-from carre.validation import as_bandwidth
 
 
 @torch.no_grad()

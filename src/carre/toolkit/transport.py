@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from carre.boundary import as_bandwidth, as_points
 from carre.fields import Bandwidth, MetricField
 from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.path import Path
 from carre.toolkit.tangent import TANGENT_ABOVE
-from carre.validation import as_bandwidth, as_points
 
 # Directions of two tangent spaces that are at right angles have nothing in common.
 _RIGHT_ANGLE = 1e-6

@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from carre.boundary import as_bandwidth, as_points
 from carre.fields import Bandwidth, KernelField, MetricField
-from carre.geometry import LowRankMetric
+from carre.metric import LowRankMetric
 from carre.neighbors import build_index
 from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.distance import distance_from_data, noise_reach
-from carre.validation import as_bandwidth, as_points
 
 # At distance t from data of curvature κ an eigenvalue is 1/(1 − tκ) [THEORY §1]: 1.5 a third of the way to the center
 # of curvature. Between two parts of the data it is larger.

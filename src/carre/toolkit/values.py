@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.boundary import as_bandwidth, as_points
 from carre.fields import Bandwidth, MetricField
-from carre.geometry import batched_eigh
+from carre.metric import batched_eigh
 from carre.neighbors import build_index
 from carre.neighbors.protocol import checked_count
 from carre.toolkit.batches import Progress, in_parts
 from carre.toolkit.tangent import largest_dim, tangent_frame
-from carre.validation import as_bandwidth, as_points
 
 # However small σ is, this many neighbors get weight: several per coefficient of the fit, so that noise of the values
 # is averaged and not followed. By default eight times as many are searched, for σ to reach.

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from carre.geometry import LowRankMetric
 from carre.matching import BandwidthDistribution, Perturbation, perturb, predictive_loss
 from carre.matching.references import source_posterior
+from carre.metric import LowRankMetric
 from carre.networks.memory import points_at_once
 from carre.training.objective import Objective
 

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from carre.geometry import LowRankMetric
 from carre.matching import JacobianProbe, Perturbation, denoising_loss, metric_matching_loss
+from carre.metric import LowRankMetric
 from carre.training.balance import BalancedScales
 
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from carre.kernels import fused_kernels
+from carre.backend import fused_kernels
 from carre.matching import BandwidthDistribution, Perturbation, perturb, perturb_among, probe_jacobian
 from carre.matching.bandwidths import stratified_levels
 from carre.training.config import TrainingConfig

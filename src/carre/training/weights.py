@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from carre.kernels import are_available
+from carre.backend import are_available
 from carre.training.config import TrainingConfig
 
 # What checkpoints call the memory of AdamW, and what torch does.
@@ -138,7 +138,7 @@ class FlatWeights:
     """
 
     def __init__(self, model: nn.Module, config: TrainingConfig) -> None:
-        from carre.kernels.adam import averaged_adamw  # noqa: PLC0415  (needs Triton)
+        from carre.backend.adam import averaged_adamw  # noqa: PLC0415  (needs Triton)
 
         self._kernel, self.config, self.model = averaged_adamw, config, model
         self.averaged = _average_of(model)

@@ -1,0 +1,155 @@
+"""MNIST and what looks like it: idx files, or the npz of Keras."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import math
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from carre.data.arrays import is_of_numpy, read_arrays
+from carre.data.dataset import ImageDataset
+from carre.data.files import AnyPath, DamagedFileError, check_choice, existing_file, existing_path, reason
+from carre.data.normalization import Normalization
+
+_REMEDY = "Download the four idx files of MNIST (images and labels, train and t10k; .gz is fine), or mnist.npz, into it"
+_NORMALIZATION = Normalization((0.1307,), 0.3081)
+_IDX_NAMES = {
+    ("train", "images"): ("train-images-idx3-ubyte", "train-images.idx3-ubyte"),
+    ("train", "labels"): ("train-labels-idx1-ubyte", "train-labels.idx1-ubyte"),
+    ("test", "images"): ("t10k-images-idx3-ubyte", "t10k-images.idx3-ubyte"),
+    ("test", "labels"): ("t10k-labels-idx1-ubyte", "t10k-labels.idx1-ubyte"),
+}
+# The md5 sums of the idx files, unpacked, as they are published.
+_CHECKSUMS = {
+    ("train", "images"): "6bbc9ace898e44ae57da46a324031adb",
+    ("train", "labels"): "a25bea736e30d166cdddb491f175f624",
+    ("test", "images"): "2646ac647ad5339dbf082846283269ea",
+    ("test", "labels"): "27ae3e4e09519cfbb04c329615203637",
+}
+_KERAS_KEYS = {"images": "x", "labels": "y"}
+_KERAS_NAME = "mnist.npz"
+# Where torchvision puts the files.
+_SUBFOLDERS = ("", "raw", "MNIST/raw")
+_IDX_DTYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+_IDX_BYTE = 8
+
+
+def load_mnist(folder: AnyPath, split: str = "train", *, verify: bool = True) -> ImageDataset:
+    """Read the handwritten digits of MNIST: 28 × 28, gray, ten classes.
+
+    Args:
+        folder: Where the idx files lie, plain or as .gz, or mnist.npz; or the path of the latter.
+        split: "train" (60,000 images) or "test" (10,000).
+        verify: Compare with the published checksums. Switch it off for look-alikes such as Fashion-MNIST; they get
+            the normalization of MNIST (mean 0.1307, deviation 0.3081) too.
+
+    Example:
+        >>> digits = load_mnist("data/mnist")  # doctest: +SKIP
+        >>> digits  # doctest: +SKIP
+        ImageDataset('MNIST train', n=60000, sample_shape=(1, 28, 28), classes=10)
+    """
+    check_choice("split", split, ("train", "test"))
+    path = existing_path(folder, _REMEDY, "folder")
+    images, labels = (_read_part(path, split, part, verify) for part in ("images", "labels"))
+    if images.ndim != 3 or images.dtype != np.uint8 or labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise DamagedFileError(
+            f"{path} must hold uint8 images of shape (n, H, W) and integer labels of shape (n,); got {images.dtype}, "
+            f"{images.shape} and {labels.dtype}, {labels.shape}. {_REMEDY}"
+        )
+    if len(images) != len(labels):
+        raise DamagedFileError(f"{path} has {len(images)} images but {len(labels)} labels for {split!r}. {_REMEDY}")
+    name = f"{'MNIST' if verify else path.resolve().name} {split}"
+    return ImageDataset(images[:, None], labels, _NORMALIZATION, name)
+
+
+def read_idx(path: AnyPath) -> np.ndarray:
+    """Read an array in the idx format, plain or packed by gzip.
+
+    It is the format of MNIST: two zero bytes, the type, the number of axes, their lengths and the entries, big-endian.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "labels").write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 2, 1]))
+        ...     read_idx(Path(folder, "labels"))
+        array([7, 2, 1], dtype=uint8)
+    """
+    file = existing_file(path, "Give the path of an idx file")
+    content = _unpacked(file)
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _IDX_DTYPES or content[3] == 0:
+        raise DamagedFileError(
+            f"{file} is no idx file, or is damaged; download it again: its first four bytes are {content[:4].hex(' ')}"
+        )
+    dtype = np.dtype(_IDX_DTYPES[content[2]])
+    start = 4 + 4 * content[3]
+    shape = np.frombuffer(content[4:start], ">u4").tolist() if len(content) >= start else [0]
+    expected = start + dtype.itemsize * math.prod(shape)
+    if len(content) != expected:
+        raise DamagedFileError(
+            f"{file} is damaged: an array of shape {tuple(shape)} takes {expected} bytes, and there are "
+            f"{len(content)}; download it again"
+        )
+    # A copy: native byte order, and writable.
+    return np.frombuffer(content, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def holds_mnist(folder: Path) -> bool:
+    """Say whether a folder looks like MNIST."""
+    return (folder / _KERAS_NAME).is_file() or any(_find(folder, names) for names in _IDX_NAMES.values())
+
+
+def _read_part(path: Path, split: str, part: str, verify: bool) -> np.ndarray:
+    names = _IDX_NAMES[split, part]
+    file = _find(path, names)
+    if file is not None:
+        array = read_idx(file)
+    else:
+        file = path / _KERAS_NAME if path.is_dir() else path
+        if not file.is_file():
+            raise FileNotFoundError(
+                f"folder must hold {names[0]} (or {names[1]}, either also with .gz), or {_KERAS_NAME}; there is none "
+                f"in {path}. {_REMEDY}"
+            )
+        if file == path and not is_of_numpy(file):
+            raise ValueError(f"folder must be that of the idx files, or the path of {_KERAS_NAME}; got the file {path}")
+        array = _from_keras(file, f"{_KERAS_KEYS[part]}_{split}")
+    if verify and _idx_checksum(array) != _CHECKSUMS[split, part]:
+        raise DamagedFileError(
+            f"{file} does not hold the {part} of MNIST ({split}): its checksum differs. Download it again, or pass "
+            "verify=False if it is a look-alike such as Fashion-MNIST"
+        )
+    return array
+
+
+def _find(folder: Path, names: tuple[str, ...]) -> Path | None:
+    candidates = (folder / sub / f"{name}{end}" for sub in _SUBFOLDERS for name in names for end in ("", ".gz"))
+    return next((file for file in candidates if file.is_file()), None)
+
+
+def _unpacked(file: Path) -> bytes:
+    content = file.read_bytes()
+    # By its content, not its name: some programs unpack a file and leave the name.
+    if content[:2] != b"\x1f\x8b":
+        return content
+    try:
+        return gzip.decompress(content)
+    except (EOFError, OSError, zlib.error) as error:
+        raise DamagedFileError(f"{file} cannot be unpacked ({reason(error)}); download it again") from error
+
+
+def _from_keras(file: Path, key: str) -> np.ndarray:
+    arrays = read_arrays(file, only=(key,))
+    if key not in arrays:
+        raise DamagedFileError(f"{file} must hold x_train, y_train, x_test and y_test; there is no {key}. {_REMEDY}")
+    return arrays[key]
+
+
+def _idx_checksum(array: np.ndarray) -> str:
+    """Compute the md5 of an array of bytes as an idx file: one list of checksums serves every container."""
+    header = struct.pack(f">HBB{array.ndim}I", 0, _IDX_BYTE, array.ndim, *array.shape)
+    return hashlib.md5(header + array.tobytes(), usedforsecurity=False).hexdigest()

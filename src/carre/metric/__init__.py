@@ -1,0 +1,17 @@
+"""Values: metrics, spectra, subspaces and frames. Pure linear algebra on batches."""
+
+from carre.metric.complement import ComplementMetric
+from carre.metric.frame import AffineFrame
+from carre.metric.low_rank import LowRankMetric
+from carre.metric.spectrum import Spectrum, batched_eigh
+from carre.metric.subspaces import principal_angles, projector_distance
+
+__all__ = [
+    "AffineFrame",
+    "ComplementMetric",
+    "LowRankMetric",
+    "Spectrum",
+    "batched_eigh",
+    "principal_angles",
+    "projector_distance",
+]

@@ -1,0 +1,117 @@
+"""An affine frame: the isotropic units, and the linear hull, that a model works in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from carre.metric.low_rank import LowRankMetric
+
+# Directions whose standard deviation is below this share of the largest are rounding, not data.
+_RELATIVE_TOLERANCE = 1e-5
+# The hull needs a decomposition of size min(n, D); beyond this it is not sought.
+_LARGEST_DECOMPOSITION = 2048
+_ROWS_AT_ONCE, _NUMBERS_AT_ONCE = 2**18, 2**26
+
+
+@dataclass(frozen=True, eq=False)
+class AffineFrame:
+    """Coordinates u with x = center + scale·Bu, where B has orthonormal columns.
+
+    A similarity, so it changes no angle and no ratio of lengths, and a metric G in the frame is
+    BGBᵀ outside, whatever the scale. Data that lie in a proper affine subspace (constant or
+    linearly dependent columns, fewer samples than columns) lose nothing in the frame of that
+    subspace: the posterior of X given y depends on y only through Bᵀ(y − center), and G vanishes
+    on the rest [THEORY §2d].
+
+    Attributes:
+        center: The origin of the frame.
+        scale: The length of one unit of the frame, in the units of the data.
+        basis: B, or None for all of R^D.
+
+    Example:
+        >>> line = torch.tensor([[1.0, 1.0, 1.0], [2.0, 3.0, 3.0], [3.0, 5.0, 5.0]])  # steps of length 3
+        >>> frame = AffineFrame.of(line)
+        >>> frame.dim, round(frame.scale, 3)  # the rms distance from the middle is 3√(2/3)
+        (1, 2.449)
+        >>> bool(torch.allclose(frame.decode(frame.encode(line.double())), line.double()))
+        True
+    """
+
+    center: Float[Tensor, " ambient"]
+    scale: float
+    basis: Float[Tensor, "ambient dim"] | None = None
+
+    @classmethod
+    def of(cls, samples: Float[Tensor, "n ambient"], *, reduce: bool = True) -> AffineFrame:
+        """Fit the frame: the mean, the linear hull, and one isotropic scale (rms per coordinate of the hull)."""
+        center = samples.mean(0, dtype=torch.float64)
+        rounding = 4 * torch.finfo(samples.dtype).eps * float(samples.abs().amax())
+        seek = reduce and min(samples.shape) <= _LARGEST_DECOMPOSITION
+        basis = _hull(samples, center, rounding) if seek else None
+        n_coordinates = samples.shape[1] if basis is None else basis.shape[1]
+        energy = math.fsum(float(part.square().sum()) for part in _centered(samples, center)) / len(samples)
+        scale = math.sqrt(energy / max(n_coordinates, 1))
+        if n_coordinates == 0 or scale <= rounding:
+            raise ValueError(
+                "samples must not all be the same point, nor differ by less than rounding: there is no geometry to "
+                "learn. Multiply tiny units by a constant"
+            )
+        return cls(center, scale, basis)
+
+    @property
+    def dim(self) -> int:
+        """The number of coordinates in the frame."""
+        return self.center.shape[0] if self.basis is None else self.basis.shape[1]
+
+    def to(self, *args: Any, **kwargs: Any) -> AffineFrame:
+        """Move to a device or dtype, with the arguments of `torch.Tensor.to`."""
+        basis = None if self.basis is None else self.basis.to(*args, **kwargs)
+        return AffineFrame(self.center.to(*args, **kwargs), self.scale, basis)
+
+    def encode(self, points: Float[Tensor, "*batch ambient"]) -> Float[Tensor, "*batch dim"]:
+        """Express points in the frame: u = Bᵀ(x − center)/scale."""
+        centered = (points - self.center) / self.scale
+        return centered if self.basis is None else centered @ self.basis
+
+    def decode(self, coordinates: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch ambient"]:
+        """Return to the data's space: x = center + scale·Bu."""
+        ambient = coordinates if self.basis is None else coordinates @ self.basis.mT
+        return self.center + self.scale * ambient
+
+    def lift(self, metric: LowRankMetric) -> LowRankMetric:
+        """Carry a metric out of the frame: FᵀF becomes BFᵀFBᵀ, and the ridge λI of the frame λI outside."""
+        if self.basis is None:
+            return metric
+        return LowRankMetric(metric.factor @ self.basis.mT, metric.ridge)
+
+
+def _centered(samples: Float[Tensor, "n ambient"], center: Float[Tensor, " ambient"]) -> Iterator[Tensor]:
+    """Yield the centered samples in float64, some at a time: a copy of all of them may not fit."""
+    n_rows = max(1, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // max(1, samples.shape[1])))
+    for part in torch.split(samples, n_rows):
+        yield part - center  # In float64, which is that of the center.
+
+
+def _hull(
+    samples: Float[Tensor, "n ambient"], center: Float[Tensor, " ambient"], rounding: float
+) -> Float[Tensor, "ambient dim"] | None:
+    """Find an orthonormal basis of the linear hull by decreasing variance, or None when it is the whole space."""
+    n, ambient = samples.shape
+    if n <= ambient:
+        _, singular, rows = torch.linalg.svd(torch.cat(list(_centered(samples, center))), full_matrices=False)
+        deviations, vectors = singular / n**0.5, rows.mT
+    else:
+        moments = torch.zeros(ambient, ambient, dtype=torch.float64, device=samples.device)
+        for part in _centered(samples, center):
+            moments += part.mT @ part
+        values, vectors = torch.linalg.eigh(moments / n)
+        deviations, vectors = values.clamp_min(0).sqrt().flip(0), vectors.flip(1)
+    kept = deviations > _RELATIVE_TOLERANCE * deviations[0] + rounding
+    return None if bool(kept.all()) and len(kept) == ambient else vectors[:, kept]
