@@ -36,6 +36,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/typed_calls.py
 
 experiment: setup
 	$(BIN)/python experiments/core/run.py

@@ -21,7 +21,7 @@ from matplotlib.patches import Ellipse
 
 from carre import ExactField, toolkit
 from carre.manifolds import Curve, Gaussian, Sphere, Union
-from carre.report.style import BLUE, GRAY, GREEN, INK, ORANGE, STYLE
+from carre.plots.style import BLUE, GRAY, GREEN, INK, ORANGE, STYLE
 
 OUT = Path(__file__).parent / "images" / "concepts"
 NOISE = 0.06
@@ -151,7 +151,7 @@ def draw_geodesic() -> Figure:
     band = curve.noisy(0.08)
     samples = band.sample(900, generator=torch.Generator().manual_seed(0))
     ends = arc(torch.tensor([-0.35, math.pi + 0.35], dtype=torch.float64))
-    path = toolkit.geodesic(ExactField(band), ends[:1], ends[1:], 0.2, samples=samples)
+    path = toolkit.path(ExactField(band), ends[:1], ends[1:], 0.2, method=toolkit.Geodesic(samples=samples))
     axes.scatter(*samples.T, s=2, color=GRAY, alpha=0.6)
     axes.plot(*ends.T, color=ORANGE, linestyle="--", label=f"straight line, length {(ends[0] - ends[1]).norm():.2f}")
     axes.plot(*path.nodes[0].T, color=BLUE, label=f"geodesic, length {float(path.length()):.2f}")

@@ -31,10 +31,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 
-from carre import MetricMatching
-from carre.report import render_png
-from carre.report.style import STYLE
-from carre.toolkit.descent import minimize
+import carre
+from carre.plots import render_png
+from carre.plots.style import STYLE
 
 SURE = 0.99
 WHITE, BLACK = 0.0, 16.0
@@ -68,8 +67,8 @@ def run(
     )
     box = MLPClassifier((64,), alpha=0.1, max_iter=500, random_state=0).fit(train / BLACK, train_labels)
     second = KNeighborsClassifier(5).fit(train, train_labels)
-    geometry = MetricMatching(rank=24, max_steps=max_steps, width=width, random_state=0, verbose=False).fit(train)
-    sigma = 2.5 * geometry.bandwidth_
+    geometry = carre.fit(train, rank=24, max_steps=max_steps, width=width, random_state=0, verbose=False)
+    sigma = 2.5 * geometry.bandwidth
 
     chosen = np.concatenate([np.flatnonzero(test_labels == label)[:n_per_class] for label in range(N_CLASSES)])
     starts, targets, real = test[chosen], (test_labels[chosen] + 1) % N_CLASSES, np.delete(test, chosen, axis=0)
@@ -78,7 +77,7 @@ def run(
     for target in range(N_CLASSES):
         mine = targets == target
         function = doubt(box, target)
-        found = minimize(geometry.field_, function, starts[mine], sigma, gradient="differences", max_steps=n_pushes)
+        found = geometry.minimize(function, starts[mine], sigma, gradient="differences", max_steps=n_pushes)
         reasons += found.reasons
         moved = np.linalg.norm(found.points - starts[mine], axis=1)
         ways["on the data"][mine] = found.points

@@ -21,13 +21,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from carre import MetricMatching
+import carre
 from carre.manifolds import ClosedCurve
-from carre.report import render_png
-from carre.report.style import BLUE, GRAY, INK, ORANGE, STYLE
-from carre.toolkit.calculus import gradient
+from carre.plots import render_png
+from carre.plots.style import BLUE, GRAY, INK, ORANGE, STYLE
 from carre.toolkit.derivatives import euclidean_gradient
-from carre.toolkit.values import gradient_of_values
 
 NOISE = 0.05
 
@@ -49,21 +47,20 @@ def run(
     clean = curve.sample(n_samples, generator=generator)
     samples = clean + NOISE * torch.randn(clean.shape, generator=generator, dtype=torch.float64)
 
-    geometry = MetricMatching(max_steps=max_steps, width=width, random_state=0, verbose=False).fit(samples.numpy())
-    field, sigma = geometry.field_, geometry.bandwidth_
+    geometry = carre.fit(samples, max_steps=max_steps, width=width, random_state=0, verbose=False)
 
     free = euclidean_gradient(height, samples)[1]
     found = {
         "∂f, off the data": free,
-        "from the function": gradient(field, height, samples, sigma, dim=1),
-        "from values at the samples": gradient_of_values(field, samples, height(samples), samples, sigma, dim=1),
+        "from the function": geometry.gradient(height, samples, dimension=1),
+        "from values at the samples": geometry.gradient_of_values(samples, height(samples), samples, dimension=1),
     }
     truth = torch.einsum("nij,nj->ni", curve.tangent_projector(clean), euclidean_gradient(height, clean)[1])
     errors = {name: float((vectors - truth).norm() / truth.norm()) for name, vectors in found.items()}
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "gradient_on_noisy_data.png").write_bytes(render_png(draw(samples, found, errors, n_arrows)))
-    return {"bandwidth": sigma, "noise": NOISE} | errors
+    return {"bandwidth": geometry.bandwidth, "noise": NOISE} | errors
 
 
 def clover(angle: Tensor) -> Tensor:

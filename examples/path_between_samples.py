@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from pathlib import Path as File
+from pathlib import Path
 
 import torch
 from matplotlib import rc_context
@@ -20,18 +20,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from carre import MetricMatching
+import carre
 from carre.manifolds import SwissRoll
-from carre.report import render_png
-from carre.report.style import BLUE, GRAY, INK, ORANGE, STYLE
-from carre.toolkit.geodesic import geodesic
+from carre.plots import render_png
+from carre.plots.style import BLUE, GRAY, INK, ORANGE, STYLE
 
 # Angle and height of the two ends.
 START, END = (5.5, 4.0), (12.5, 16.0)
 
 
 def run(
-    out: File | None = None, *, n_samples: int = 1500, max_steps: int = 400, width: int = 64, n_nodes: int = 65
+    out: Path | None = None, *, n_samples: int = 1500, max_steps: int = 400, width: int = 64, n_nodes: int = 65
 ) -> dict[str, float]:
     """Fit, walk and draw; return lengths, and the largest distances from the true sheet.
 
@@ -46,13 +45,13 @@ def run(
     samples = roll.sample(n_samples, generator=torch.Generator().manual_seed(0))
     ends = torch.stack([nearest(samples, *START), nearest(samples, *END)])
 
-    geometry = MetricMatching(max_steps=max_steps, width=width, random_state=0, verbose=False).fit(samples.numpy())
-    path = geodesic(geometry.field_, ends[:1], ends[1:], geometry.bandwidth_, samples=samples, n_nodes=n_nodes, dim=2)
+    geometry = carre.fit(samples, max_steps=max_steps, width=width, random_state=0, verbose=False)
+    path = geometry.path(ends[0], ends[1], method=carre.Geodesic(dimension=2), n_nodes=n_nodes)
 
     nodes = path.nodes[0]
     line = torch.lerp(ends[:1], ends[1:], torch.linspace(0, 1, n_nodes, dtype=torch.float64)[:, None])
     results = {
-        "bandwidth": geometry.bandwidth_,
+        "bandwidth": geometry.bandwidth,
         "true length": float((unrolled(ends[:1]) - unrolled(ends[1:])).norm()),
         "length of the path": float(path.length()),
         "length of the line": float((ends[1] - ends[0]).norm()),
@@ -109,7 +108,7 @@ def mark(axes: Axes, ends: Tensor) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Find the shortest path on the data between two samples.")
-    parser.add_argument("--out", type=File, default=File("pictures"), help="folder to write to (default: pictures)")
+    parser.add_argument("--out", type=Path, default=Path("pictures"), help="folder to write to (default: pictures)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     for name, value in run(arguments.out).items():

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from carre import MetricMatching, projector_distance
+import carre
+from carre import projector_distance
 from carre.manifolds import Sphere
 
 
@@ -13,11 +14,11 @@ def test_a_sphere_in_ten_dimensions_is_learned_to_a_few_percent(rng):
     """A third of the default budget: the full one reaches a tangent error of 0.011 and 2 % of G."""
     sphere = Sphere(2).embed(10, generator=rng, shift=3.0)
     samples, test = sphere.sample(2000, generator=rng).numpy(), sphere.sample(300, generator=rng)
-    geometry = MetricMatching(max_steps=700, device="cpu", verbose=False, random_state=0).fit(samples)
-    basis = torch.as_tensor(geometry.tangent_basis(test.numpy(), dim=2))
+    geometry = carre.fit(samples, max_steps=700, device="cpu", verbose=False, random_state=0)
+    basis = torch.as_tensor(geometry.tangent_basis(test.numpy(), 2))
     assert projector_distance(basis, sphere.tangent_basis(test)).mean() < 0.04
     assert np.mean(geometry.dimension(test.numpy()) == 2) >= 0.99
-    exact = sphere.posterior(test, geometry.bandwidth_).metric.dense()
+    exact = sphere.posterior(test, geometry.bandwidth).metric.dense()
     error = (geometry.metric(test).dense() - exact).norm(dim=(1, 2)) / exact.norm(dim=(1, 2))
     assert error.mean() < 0.1
-    assert geometry.history_.gain.max() > 0.8, "one curved direction is resolved"
+    assert geometry.history.gain.max() > 0.8, "one curved direction is resolved"

@@ -204,5 +204,5 @@ def test_answers_do_not_depend_on_how_points_are_cut_into_parts(monkeypatch):
     circle = even_circle(50)
     learned = learn_carre_du_champ(circle, both, **TINY)
     whole = learned(circle, 0.2)
-    monkeypatch.setattr("carre.toolkit.batches.working_memory", lambda device: 1)
+    monkeypatch.setattr("carre.backend.memory.working_memory", lambda device: 1)
     torch.testing.assert_close(learned(circle, 0.2), whole)

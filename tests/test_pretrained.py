@@ -8,24 +8,22 @@ import pytest
 import torch
 
 import carre
-from carre import MetricMatching
-from carre.storage import pretrained_models
 
 FOLDER = Path(carre.__file__).parent / "pretrained"
 
 
 @pytest.fixture(scope="module")
 def mnist():
-    return MetricMatching.from_pretrained("mnist", device="cpu")
+    return carre.load("mnist", device="cpu")
 
 
 @pytest.fixture(scope="module")
 def digits(mnist):
-    return mnist.to_images(mnist.landmarks_[:12].numpy())
+    return mnist.to_images(mnist.landmarks[:12].numpy())
 
 
 def test_it_is_listed_and_no_larger_than_sixteen_megabytes():
-    assert "mnist" in pretrained_models()
+    assert "mnist" in carre.pretrained_models()
     assert sum(file.stat().st_size for file in (FOLDER / "mnist").iterdir()) <= 16_000_000
 
 
@@ -33,12 +31,12 @@ def test_its_card_says_what_it_is_and_what_was_measured():
     card = (FOLDER / "mnist" / "README.md").read_text(encoding="utf-8")
     for heading in ("## Use", "## Training", "## Data", "## Measured", "## Limits"):
         assert heading in card
-    assert 'from_pretrained("mnist")' in card
+    assert 'carre.load("mnist")' in card
 
 
 def test_it_answers_in_the_shape_of_images_and_its_metric_has_its_rank(mnist, digits):
     assert digits.shape == (12, 1, 28, 28)
-    assert mnist.metric(digits).rank == mnist.rank_ == 100
+    assert mnist.metric(digits).rank == mnist.rank == 100
     assert mnist.denoise(digits, 1.0).shape == digits.shape
     pixels = mnist.to_pixels(digits)
     assert 0 <= pixels.min() < 0.01
@@ -79,7 +77,7 @@ def test_a_shift_of_a_digit_is_nearly_tangent_and_a_checkerboard_is_not(mnist, d
 
 @pytest.mark.slow
 def test_a_thread_between_digits_joins_them(mnist, digits):
-    path = mnist.thread(digits[1], digits[2], 2.0, n_nodes=5, max_sweeps=3)
+    path = mnist.path(digits[1], digits[2], 2.0, method=carre.Thread(max_sweeps=3), n_nodes=5)
     np.testing.assert_array_equal(mnist.to_images(path)[0, 0], digits[1])
     np.testing.assert_array_equal(mnist.to_images(path)[0, -1], digits[2])
 

@@ -67,7 +67,7 @@ def test_the_geometry_of_digits_knows_where_digits_are(tmp_path):
 
     # A step along the data comes nearer to other digits than a step of the same length at random.
     geometry, test, train = found["geometry"], found["test"][:100], found["train"]
-    along = geometry.tangent_basis(test, dim=1)[:, :, 0]
+    along = geometry.tangent_basis(test, dimension=1)[:, :, 0]
     astray = np.random.default_rng(0).standard_normal(test.shape)
     astray /= np.linalg.norm(astray, axis=1, keepdims=True)
 

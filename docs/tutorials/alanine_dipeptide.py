@@ -27,9 +27,9 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from carre import MetricMatching
-from carre.report import figure_of, plot_dimension_map, plot_paths, plot_scale_profile
-from carre.report.style import BLUE, GRAY, ORANGE, STYLE
+import carre
+from carre.plots import figure_of, plot_dimension_map, plot_paths, plot_scale_profile
+from carre.plots.style import BLUE, GRAY, ORANGE, STYLE
 
 QUICK, FIGURES, DATA = (os.environ.get(f"CARRE_{name}") for name in ("QUICK", "FIGURES", "ALANINE"))
 matplotlib.rcParams.update(STYLE)
@@ -143,11 +143,11 @@ angles = torsions(frames)
 # ## How many dimensions?
 
 # %%
-geometry = MetricMatching(max_steps=300 if QUICK else 700, width=96, random_state=0, verbose=False).fit(X)
+geometry = carre.fit(X, max_steps=300 if QUICK else 700, width=96, random_state=0, verbose=False)
 estimate = geometry.estimate_dimension(X[:2000])
-print(f"σ = {geometry.bandwidth_:.3f} nm: {geometry.scale_profile_.reason}")
+print(f"σ = {geometry.bandwidth:.3f} nm: {geometry.scale_profile.reason}")
 print(estimate)
-save(plot_scale_profile(geometry.scale_profile_), "scale")
+save(plot_scale_profile(geometry.scale_profile), "scale")
 axes = plot_dimension_map(angles[:2000], estimate.local)
 axes.set(xlabel="φ", ylabel="ψ", title="Local dimension of 2,000 frames, over φ and ψ")
 save(axes, "dimension")
@@ -192,7 +192,7 @@ def plane_angles(planes):
     return np.degrees(np.arccos(cosines.clip(0, 1)))
 
 
-learned = plane_angles(geometry.tangent_basis(shown.reshape(len(shown), -1), dim=2))
+learned = plane_angles(geometry.tangent_basis(shown.reshape(len(shown), -1), dimension=2))
 chance = plane_angles(np.linalg.qr(rng.standard_normal(truth.shape))[0])
 for name, found in (("learned", learned), ("by chance", chance)):
     print(f"{name}: median angles to the plane of φ and ψ", np.median(found, axis=0).round(1))
@@ -246,7 +246,7 @@ def company(points):
 
 
 start, end = near(-150, 150), near(-75, -20)
-path = geometry.geodesic(start, end)
+path = geometry.path(start, end)
 ways = {"along the data": path.numpy()[0], "straight": np.linspace(start, end, path.n_nodes)}
 print(path, f"{len(X)} frames differ by {np.median(stretched(X)):.0%} in the median")
 for name, points in ways.items():
@@ -283,7 +283,7 @@ save(panels, "paths")
 
 # %%
 if DATA:
-    hard = geometry.geodesic(near(-75, -40), near(60, 40))
+    hard = geometry.path(near(-75, -40), near(60, 40))
     points = hard.numpy()[0]
     print(hard, f"bonds off by {stretched(points[1:-1]).max():.0%}; {company(points).min()} frames or more near")
     print(f"{np.mean(angles[:, 0] > 0):.1%} of the frames have φ > 0")

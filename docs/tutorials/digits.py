@@ -27,9 +27,10 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier
 
-from carre import ExactField, MetricMatching
+import carre
+from carre import ExactField
 from carre.manifolds import FiniteSet, Gaussian
-from carre.report import (
+from carre.plots import (
     figure_of,
     plot_denoised_images,
     plot_dimension_by_class,
@@ -40,7 +41,7 @@ from carre.report import (
     plot_tangent_images,
     plot_training,
 )
-from carre.report.style import STYLE
+from carre.plots.style import STYLE
 
 QUICK, FIGURES = bool(os.environ.get("CARRE_QUICK")), os.environ.get("CARRE_FIGURES")
 matplotlib.rcParams.update(STYLE)
@@ -68,9 +69,9 @@ train, test, train_labels, test_labels = train_test_split(
 settings = {"rank": 40, "max_steps": 1000, "width": 128}
 if QUICK:
     settings = {"rank": 20, "max_steps": 150, "width": 48}
-geometry = MetricMatching(**settings, random_state=0, verbose=False).fit(train)
-sigma = geometry.bandwidth_
-print(f"σ = {sigma:.2f}: {geometry.scale_profile_.reason}")
+geometry = carre.fit(train, **settings, random_state=0, verbose=False)
+sigma = geometry.bandwidth
+print(f"σ = {sigma:.2f}: {geometry.scale_profile.reason}")
 print(geometry.recommend_rank(train))
 
 # %% [markdown]
@@ -85,7 +86,7 @@ print(geometry.recommend_rank(train))
 # blob. The scale σ is the deviation of a blur; variation much smaller than σ counts as noise.
 
 # %%
-save(plot_scale_profile(geometry.scale_profile_), "scale")
+save(plot_scale_profile(geometry.scale_profile), "scale")
 save(plot_spectrum(geometry.eigenvalues(test)), "spectrum")
 
 # %% [markdown]
@@ -133,7 +134,7 @@ save(plot_dimension_over_scales(scales.tolist(), curves), "dimension_over_scales
 
 # %%
 examples = test[[int(np.argmax(test_labels == name)) for name in range(10)]]
-directions = geometry.tangent_basis(examples, dim=7).swapaxes(1, 2)
+directions = geometry.tangent_basis(examples, dimension=7).swapaxes(1, 2)
 save(plot_tangent_images(pictures(examples), pictures(directions), geometry.eigenvalues(examples)[:, :7]), "tangents")
 
 # %% [markdown]
@@ -191,14 +192,14 @@ save(plot_denoised_images(pictures(examples), pictures(noisy), restored), "denoi
 #
 # ## From one digit to another
 #
-# For rough data like images, `thread` is the tool: a path that is coarse in its middle and fine at its ends. On a
+# For rough data like images, a thread is the tool: a path that is coarse in its middle and fine at its ends. On a
 # straight line the one digit fades out while the other fades in. How near do the pictures in between come to digits,
 # and do they keep the class? Five random pairs of held-out digits of each class:
 
 # %%
 pairs = np.concatenate([rng.choice(np.flatnonzero(test_labels == name), (5, 2), replace=False) for name in range(10)])
 start, end = test[pairs[:, 0]], test[pairs[:, 1]]
-thread = geometry.thread(start, end, n_nodes=9)
+thread = geometry.path(start, end, method="thread", n_nodes=9)
 paths = {"straight": np.linspace(start, end, 9, axis=1), "thread": thread.numpy()}
 classifier = KNeighborsClassifier(5).fit(train, train_labels)
 print(thread)
@@ -236,7 +237,7 @@ save(panels, "paths")
 # ## Was it trained for long enough?
 
 # %%
-save(plot_training(geometry.history_), "training")
+save(plot_training(geometry.history), "training")
 
 # %% [markdown]
 # ![Held-out losses during training, and the gain over a linear denoiser](../images/tutorials/digits_training.png)

@@ -27,8 +27,8 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from carre import MetricMatching
-from carre.report import (
+import carre
+from carre.plots import (
     figure_of,
     plot_dimension_map,
     plot_metric_ellipses,
@@ -37,7 +37,7 @@ from carre.report import (
     plot_scale_profile,
     plot_vectors,
 )
-from carre.report.style import GRAY, STYLE
+from carre.plots.style import GRAY, STYLE
 
 matplotlib.rcParams.update(STYLE)
 QUICK = bool(os.environ.get("CARRE_QUICK"))
@@ -82,12 +82,12 @@ on_arm = np.arange(len(X)) < N_ARM
 # ## The fit
 #
 # One call. What is not given is chosen from the data: the scales to train on, and the scale σ at which questions are
-# answered if none is named. `scale_profile_` shows what that choice was made from.
+# answered if none is named. `scale_profile` shows what that choice was made from.
 
 # %%
-geometry = MetricMatching(max_steps=400 if QUICK else 800, width=64, random_state=0, verbose=False).fit(X)
-print(f"σ = {geometry.bandwidth_:.2f}: {geometry.scale_profile_.reason}")
-save(plot_scale_profile(geometry.scale_profile_), "scale")
+geometry = carre.fit(X, max_steps=400 if QUICK else 800, width=64, random_state=0, verbose=False)
+print(f"σ = {geometry.bandwidth:.2f}: {geometry.scale_profile.reason}")
+save(plot_scale_profile(geometry.scale_profile), "scale")
 
 # %% [markdown]
 # ![Two eigenvalues against the scale, and the errors that the scale is chosen
@@ -110,7 +110,7 @@ save(axes, "metric")
 
 slope = (arm(angle + 1e-5) - arm(angle - 1e-5)) / 2e-5
 truth = slope / np.linalg.norm(slope, axis=1, keepdims=True)  # unit tangents of the arm
-found = geometry.tangent_basis(X[on_arm], dim=1)[:, :, 0]
+found = geometry.tangent_basis(X[on_arm], dimension=1)[:, :, 0]
 tangent_error = np.degrees(np.arccos(np.abs((found * truth).sum(1)).clip(0, 1)))
 print(f"tangents of the arm are off by {np.median(tangent_error):.1f}° in the median")
 
@@ -172,7 +172,7 @@ save(panels, "gradient")
 #
 # ## Paths
 #
-# `geodesic` finds shortest paths that stay on the data: from the tip of the arm into the disk, between two points of
+# `path` finds shortest paths that stay on the data: from the tip of the arm into the disk, between two points of
 # the arm, and from the arm to the other side of the disk. Straight lines cut across the void.
 
 # %%
@@ -180,7 +180,7 @@ tip, middle, other, early = (int(np.argmin(np.abs(angle - place))) for place in 
 far, below = (int(np.argmin(np.linalg.norm(X - place, axis=1))) for place in ([-0.6, 0], [0.3, -0.6]))
 starts, ends = X[[tip, middle, early]], X[[far, other, below]]
 
-path = geometry.geodesic(starts, ends)
+path = geometry.path(starts, ends)
 straight = np.stack([starts, ends], axis=1)
 print(path)
 print(
@@ -216,7 +216,7 @@ save(plot_overview(geometry, X, height, (starts, ends)), "overview")
 # All of this was said at one scale. Every question takes another one, without a new fit: σ is how closely one looks.
 
 # %%
-scales = [geometry.bandwidth_range_[0], geometry.bandwidth_, 5 * geometry.bandwidth_]
+scales = [geometry.bandwidth_range[0], geometry.bandwidth, 5 * geometry.bandwidth]
 panels = Figure(figsize=(12, 3.4), layout="constrained").subplots(1, 3)
 shares = {}
 for axes, sigma in zip(panels, scales, strict=True):
@@ -232,5 +232,5 @@ for sigma, (one, two) in shares.items():
 #
 # Below the noise (left) the arm is a band, and a band is a surface. Far above (right), where σ is as large as the disk
 # and half of the way to the next turn of the arm, counts say nothing about the shape any more. The default scale lies
-# between the noise and the bends, where `scale_profile_` has its widest gap. On data of your own, look at that picture
+# between the noise and the bends, where `scale_profile` has its widest gap. On data of your own, look at that picture
 # first.

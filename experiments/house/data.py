@@ -36,3 +36,4 @@ def digits() -> np.ndarray:
 
 
 DATA = {"swiss_roll": swiss_roll, "sphere": sphere, "digits": digits}
+DIMENSION = {"swiss_roll": 2, "sphere": 3, "digits": 5}

@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import platform
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -20,10 +21,11 @@ import torch
 from table import TABLES, fill
 from torch import Tensor
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 import carre
-from carre import MetricMatching
-from carre.evaluation import peak_memory
 from carre.manifolds import Sphere
+from carre.toolkit import Geodesic
+from experiments.measures import peak_memory
 
 HERE = Path(__file__).parent
 PAGES = (HERE / "README.md", HERE.parents[1] / "docs" / "limits.md")
@@ -85,7 +87,7 @@ def measure(dimension: int, columns: int, rank: int, width: int, many: int) -> d
     # The first fit loads what later ones find loaded.
     for steps in (1, SHORT, LONG):
         begin = time.perf_counter()
-        geometry = MetricMatching(max_steps=steps, **settings).fit(samples)
+        geometry = carre.fit(samples, max_steps=steps, **settings)
         times.append(time.perf_counter() - begin)
     step = max((times[2] - times[1]) / (LONG - SHORT), 1e-6)
     fit = {"n_samples": N_SAMPLES, "seconds_per_step": step, "seconds_beside": times[1] - SHORT * step}
@@ -101,20 +103,20 @@ def measure(dimension: int, columns: int, rank: int, width: int, many: int) -> d
 
 
 def _queries(
-    geometry: MetricMatching, sphere: Any, dimension: int, rank: int, width: int, many: int
+    geometry: carre.Geometry, sphere: Any, dimension: int, rank: int, width: int, many: int
 ) -> list[dict[str, Any]]:
-    columns = geometry.n_features_in_
+    columns, shortest = geometry.dim, Geodesic(dimension=dimension)
     calls: list[tuple[str, int, Callable[[Tensor], object], int]] = [
         # Name, points, call, numbers in the answer per point.
         ("metric", many, geometry.metric, rank * columns),
         ("eigenvalues", many, geometry.eigenvalues, min(rank, columns)),
         ("dimension", many, geometry.dimension, 1),
-        ("tangent_basis", many, lambda y: geometry.tangent_basis(y, dim=dimension), columns * dimension),
+        ("tangent_basis", many, lambda y: geometry.tangent_basis(y, dimension), columns * dimension),
         ("denoise", many, geometry.denoise, columns),
-        ("gradient", 1000, lambda y: geometry.gradient(lambda x: x[:, 0] ** 2, y, dim=dimension), columns),
+        ("gradient", 1000, lambda y: geometry.gradient(lambda x: x[:, 0] ** 2, y, dimension=dimension), columns),
         ("check", 100, geometry.check, 10),
-        ("scalar_curvature", 100, lambda y: geometry.scalar_curvature(y, dim=dimension), 1),
-        ("geodesic", 1, lambda y: geometry.geodesic(y, geometry.landmarks_[:1], dim=dimension), 33 * columns),
+        ("scalar_curvature", 100, lambda y: geometry.curvature(y, dimension=dimension).scalar, 1),
+        ("path", 1, lambda y: geometry.path(y, geometry.landmarks[:1], method=shortest), 33 * columns),
     ]
     rows = []
     for name, n, call, numbers in calls:

@@ -9,11 +9,11 @@ from settings import Method
 from torch import Tensor
 
 from carre.fields import MetricField, SteinField
-from carre.toolkit import Path, geodesic, interpolate, thread
+from carre.toolkit import Flow, Path, Thread, path
 from carre.toolkit.landing import land, pull
 
 # A flow ends at this share of the initial distance from its goal, or where it moves by less than the other share of
-# what is left per unit of time. Those are the rules of `interpolate`, which also stops at half a σ.
+# what is left per unit of time. Those are the rules of `Flow`, which also stops at half a σ.
 _TOLERANCE, _STANDSTILL = 0.01, 1e-3
 _RESOLVED = 0.5
 # Points of a trajectory that are kept; more would fill the memory.
@@ -59,29 +59,28 @@ def join(field: MetricField, start: Tensor, end: Tensor, method: Method, n_nodes
         return Curves.of(trajectory(field, start, end, method), start, end, n_nodes)
     if method.kind == "thread":
         # Its ends are given, and stay; whether it gets from one to the other along the data is what ``connected`` says.
-        options = {"finest": method.finest, "slope": method.slope, "landing": method.landing}
-        path = thread(field, start, end, sigma, n_nodes=n_nodes, max_sweeps=method.max_steps, **options)
-        return Curves.of(path.nodes, start, end, n_nodes)
+        thread = Thread(method.finest, method.slope, method.landing, max_sweeps=method.max_steps)
+        return Curves.of(path(field, start, end, sigma, method=thread, n_nodes=n_nodes).nodes, start, end, n_nodes)
     if method.kind == "geodesic":
-        path = geodesic(field, start, end, sigma, n_nodes=n_nodes)
-        return Curves.of(path.nodes, start, end, n_nodes, torch.where(path.connected, 0.0, 1.0))
+        drawn = path(field, start, end, sigma, n_nodes=n_nodes)
+        return Curves.of(drawn.nodes, start, end, n_nodes, torch.where(drawn.connected, 0.0, 1.0))
     if method.kind != "interpolate":
         raise ValueError(f"kind must be 'lerp', 'flow', 'thread', 'interpolate' or 'geodesic'; got {method.kind!r}")
-    options = {"step": method.step, "ridge": method.ridge, "landing": method.landing, "max_steps": method.max_steps}
-    path = interpolate(field, start, end, sigma, n_nodes=n_nodes, tolerance=_TOLERANCE, **options)
+    flow = Flow(method.step, method.ridge, method.landing, method.max_steps, _TOLERANCE)
+    drawn = path(field, start, end, sigma, method=flow, n_nodes=n_nodes)
     goal = end if method.landing == 0 else land(field, end, sigma)
     chord, whole = (torch.linalg.vector_norm(x - start, dim=-1) for x in (end, goal))
     # Where it has arrived, the last node is the given end. The flow itself was at most this far away.
     most = torch.maximum(_TOLERANCE * whole, _RESOLVED * sigma) + torch.linalg.vector_norm(goal - end, dim=-1)
-    stopped = torch.linalg.vector_norm(path.nodes[:, -1] - end, dim=-1)
-    return Curves.of(path.nodes, start, end, n_nodes, torch.where(path.arrived, most, stopped) / chord)
+    stopped = torch.linalg.vector_norm(drawn.nodes[:, -1] - end, dim=-1)
+    return Curves.of(drawn.nodes, start, end, n_nodes, torch.where(drawn.arrived, most, stopped) / chord)
 
 
 @torch.no_grad()
 def trajectory(field: MetricField, start: Tensor, end: Tensor, method: Method) -> Tensor:
-    """Follow the flow of `carre.toolkit.interpolate`, and return where it went, shape (pairs, points, D).
+    """Follow the flow of `carre.toolkit.Flow`, and return where it went, shape (pairs, points, D).
 
-    Nothing is done about the end: `interpolate` replaces the last point by it from half a σ on, which would leave
+    Nothing is done about the end: `Flow` replaces the last point by it from half a σ on, which would leave
     nothing to measure.
     """
     sigma = start.new_full((len(start),), method.bandwidth)

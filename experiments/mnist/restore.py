@@ -10,8 +10,7 @@ from settings import Settings
 from torch import Tensor
 
 from carre.fields import MetricField
-from carre.toolkit.distance import walk_back
-from carre.toolkit.landing import land
+from carre.toolkit.landing import land, walk_back
 from data import SIDE, Digits
 
 _SQUARE, _SCRATCH, _SALT = 8, 2, 0.1

@@ -35,7 +35,6 @@ from settings import FULL, QUICK, Settings
 from summary import short_table, tables
 
 import carre
-from carre import MetricMatching
 from carre.fields import NeuralField
 from carre.neighbors import TorchIndex
 from data import Digits, draw_strokes, load_digits
@@ -76,7 +75,8 @@ class Experiment:
     def train(self) -> dict[str, Any]:
         """Fit, and save in half precision."""
         fit, dataset = self.settings.fit, self.digits.dataset
-        geometry = MetricMatching(
+        geometry = carre.fit(
+            dataset,
             network=fit.network,
             rank=fit.rank,
             bandwidth=fit.bandwidth,
@@ -88,10 +88,10 @@ class Experiment:
             validation_fraction=fit.validation_fraction,
             random_state=self.settings.seed,
             device=self.digits.train.device,
-        ).fit(dataset)
-        folder, history = self.out / "model", geometry.history_
+        )
+        folder, history = self.out / "model", geometry.history
         card = CARD.format(n=len(dataset), name=dataset.name)
-        geometry.save_pretrained(folder, dtype="float16", n_landmarks=fit.n_landmarks, card=card)
+        carre.save(geometry, folder, dtype="float16", n_landmarks=fit.n_landmarks, card=card)
         self.model = str(folder)
         per_epoch = round(len(dataset) * (1 - fit.validation_fraction)) / fit.batch_size
         names = ("step", "seconds", "mean_loss", "metric_loss", "predictive_loss", "gain")
@@ -109,13 +109,13 @@ class Experiment:
             "images_per_second": history.steps * fit.batch_size / history.seconds,
             "stop_reason": history.stop_reason,
             "kept": history.kept,
-            "bandwidth": geometry.bandwidth_,
-            "bandwidth_reason": "given" if fit.bandwidth is not None else geometry.scale_profile_.reason,
-            "supported_from": geometry.supported_from_,
+            "bandwidth": geometry.bandwidth,
+            "bandwidth_reason": "given" if fit.bandwidth is not None else geometry.scale_profile.reason,
+            "supported_from": geometry.supported_from,
             "gain": {"bandwidths": history.bandwidths, "network": history.gain.tolist(), "kernel": history.kernel_gain},
             "losses": losses,
             "bytes": sum(file.stat().st_size for file in folder.iterdir()),
-            "parameters": sum(weights.numel() for weights in geometry.field_.model.parameters()),
+            "parameters": sum(weights.numel() for weights in geometry.field.model.parameters()),
         }
 
     def speed(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Experiment:
     def spectra(self) -> dict[str, Any]:
         """Look at the eigenvalues at test digits."""
         geometry, field = self.load()
-        found = spectra.measure(field, self.digits, geometry.bandwidth_, self.settings)
+        found = spectra.measure(field, self.digits, geometry.bandwidth, self.settings)
         figures.write_spectra(found, field, self.digits, self.settings, self.out)
         return found
 
@@ -161,11 +161,11 @@ class Experiment:
         write(page, text[: text.index("## Data")] + summary.card(self.results) + text[text.index("## Limits") :])
         return {}
 
-    def load(self) -> tuple[MetricMatching, NeuralField]:
+    def load(self) -> tuple[carre.Geometry, NeuralField]:
         """Load the saved model; its field answers where the points are."""
-        geometry = MetricMatching.from_pretrained(self.model, device=self.digits.train.device)
+        geometry = carre.load(self.model, device=self.digits.train.device)
         rounded = self.settings.mixed_precision and self.digits.train.is_cuda
-        return geometry, geometry.field_.with_mixed_precision() if rounded else geometry.field_
+        return geometry, geometry.field.with_mixed_precision() if rounded else geometry.field
 
     @cached_property
     def judge(self) -> paths.Judge:

@@ -42,8 +42,8 @@ class Method:
     """How paths are made.
 
     Attributes:
-        kind: "lerp"; "flow" (the formula of `carre.toolkit.interpolate`, with nothing done about the end); "thread",
-            "interpolate" or "geodesic" (those functions themselves).
+        kind: "lerp"; "flow" (the formula of `carre.toolkit.Flow`, with nothing done about the end); "thread",
+            "interpolate" or "geodesic" (the toolkit's `Thread`, `Flow` and `Geodesic` themselves).
         metric: "learned"; "stein" for the Stein-score metric of the learned denoiser; for flows also "none", the
             identity, with the denoiser's whole pull as landing.
         bandwidth: σ.

@@ -11,7 +11,7 @@ from carre.matching import LogUniform
 from carre.metric import AffineFrame
 from carre.networks import UNetSettings, build_image_model
 from carre.training import Objective, TrainingConfig
-from carre.training.stepper import Stepper
+from carre.training.loop import Stepper
 from data import Digits
 
 _WARM_UP = 5

@@ -28,9 +28,7 @@ from carre.data import load_cifar10, load_mnist
 from carre.matching import LogUniform, perturb, predictive_loss
 from carre.metric import AffineFrame, LowRankMetric
 from carre.networks import UNetSettings, build_image_model
-from carre.training import Objective, TrainingConfig, train
-from carre.training.balance import BalancedScales
-from carre.training.defaults import ImageScale
+from carre.training import BalancedScales, ImageScale, Objective, TrainingConfig, train
 
 HERE = Path(__file__).parent
 _N_TEST, _N_HELD_OUT = 1000, 1000

@@ -1,4 +1,4 @@
-"""Learn the geometries that the stability benchmark compares.
+"""Learn the geometries that run.py compares.
 
     python experiments/stability/train.py mnist --data FOLDER --out FOLDER
     python experiments/stability/train.py cifar10 --data FOLDER --out FOLDER
@@ -6,7 +6,7 @@
     python experiments/stability/train.py mnist --data FOLDER --out FOLDER --quick     a tiny network, a minute on a CPU
 
 FOLDER of the data holds the files of MNIST or CIFAR-10. The geometry goes to OUT/NAME, in half precision, and what is
-to be known of its training to OUT/training.json. The measurement itself is `carre benchmark stability`.
+to be known of its training to OUT/training.json. The measurement itself is run.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import Any
 import torch
 
 import carre
-from carre import MetricMatching
 from carre.data import ImageDataset, load_cifar10, load_mnist
 from carre.networks import UNetSettings
 
@@ -35,7 +34,7 @@ class Plan:
 
     Attributes:
         network: The sizes of its U-Nets.
-        bandwidth: Its default σ, in the units of the normalized images; the benchmark looks at a grid of its own.
+        bandwidth: Its default σ, in the units of the normalized images; run.py looks at a grid of its own.
         bandwidth_range: The σ that are trained on.
         minutes: The budget on one GPU.
         method: "joint": centered, with a denoiser; or "uncentered", as the paper's code has it.
@@ -77,7 +76,8 @@ def quick(plan: Plan) -> Plan:
 def train(plan: Plan, dataset: ImageDataset, folder: Path, device: str | None = None) -> dict[str, Any]:
     """Learn a geometry, save it, and return what is to be known of its training."""
     dataset = dataset[: plan.n_train]
-    geometry = MetricMatching(
+    geometry = carre.fit(
+        dataset,
         network=plan.network,
         method=plan.method,
         rank=plan.rank,
@@ -90,10 +90,10 @@ def train(plan: Plan, dataset: ImageDataset, folder: Path, device: str | None = 
         validation_fraction=0.05,
         random_state=0,
         device=device,
-    ).fit(dataset)
-    geometry.save_pretrained(folder, dtype="float16", n_landmarks=100)
-    history, model = geometry.history_, geometry.field_.model
-    where = geometry.device_
+    )
+    carre.save(geometry, folder, dtype="float16", n_landmarks=100)
+    history, model = geometry.history, geometry.field.model
+    where = geometry.device
     names = ("step", "seconds", "mean_loss", "metric_loss", "predictive_loss")
     return {
         "data": dataset.name,

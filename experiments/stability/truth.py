@@ -4,7 +4,7 @@
     python experiments/stability/truth.py --data FOLDER --out FOLDER --only places
 
 From σ = 8 on thousands of the 50,000 images count as neighbors of most, so that the kernel sum is close to the truth.
-Networks have seen noisy images only. So every learned metric is asked twice: at the clean image x, as the benchmark
+Networks have seen noisy images only. So every learned metric is asked twice: at the clean image x, as run.py
 does, and at x + σ(I − S)ε with S = Σ(Σ + σ²)⁻¹ and ε ~ N(0, I), the image with noise where the data have little
 variance: the network has seen the like. "places" asks the kernel there, too, and how near the constant S comes, which
 would be right if the data were Gaussian; no network is needed. "constant" asks how far features move along S. A minute
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre import MetricMatching
-from carre.benchmarks import CIFAR10_STABILITY
-from carre.cli.stability_parts import split_images
+sys.path.insert(0, str(Path(__file__).parents[2]))
+import carre
 from carre.data import ImageDataset, load_cifar10
-from carre.evaluation import Stability, compare_stability, feature_stability, inception_features
 from carre.fields import IsotropicField, MetricField, NoDenoiserError, ScoreField
 from carre.metric import LowRankMetric
+from experiments.measures import Stability, compare_stability, feature_stability, inception_features
+from experiments.stability.parts import split_images
+from experiments.stability.settings import CIFAR10_STABILITY
 
 HERE = Path(__file__).parent
 PARTS = ("networks", "places", "constant")
@@ -182,17 +184,17 @@ def measure_at(
 
 def measure(data: Path, model: str, inception: Path, n_images: int, device: str) -> dict[str, Any]:
     """Measure the networks at every σ."""
-    geometry = MetricMatching.from_pretrained(model, device=device)
+    geometry = carre.load(model, device=device)
     dataset, images, samples = load(data, n_images, device)
     features = inception_features(inception, normalization=dataset.normalization, device=device)
-    filler, (low, high) = Filler(samples), geometry.bandwidth_range_
+    filler, (low, high) = Filler(samples), geometry.bandwidth_range
     return {
         "data": dataset.name,
         "radii": _RADII,
         "n_images": n_images,
         "n_draws": _DRAWS,
         "bandwidths": {
-            f"{sigma:g}": measure_at(sigma, geometry.field_, images, samples, features, filler)
+            f"{sigma:g}": measure_at(sigma, geometry.field, images, samples, features, filler)
             for sigma in _BANDWIDTHS
             if low <= sigma <= high
         },
@@ -219,7 +221,7 @@ def surroundings(device: str) -> dict[str, Any]:
 
 def measure_constant(data: Path, model: str, inception: Path, n_images: int, device: str) -> dict[str, Any]:
     """Ask how far features move along the constant S, beside metric matching, at the largest σ."""
-    field, sigma = MetricMatching.from_pretrained(model, device=device).field_, max(_BANDWIDTHS)
+    field, sigma = carre.load(model, device=device).field, max(_BANDWIDTHS)
     dataset, images, samples = load(data, n_images, device)
     features, filler = (
         inception_features(inception, normalization=dataset.normalization, device=device),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from carre import MetricMatching
+import carre
 
 N = 2500
 LARGEST_AMBIENT = 30
@@ -41,7 +41,7 @@ def measure(folder: Path, name: str, spoil: str = "") -> dict:
     """Fit a dataset with the defaults, and estimate its dimension at all of its samples."""
     samples = spoiled(np.load(folder / f"{name}.npy"), spoil)
     start = time.perf_counter()
-    geometry = MetricMatching(random_state=0, device="cpu", verbose=False).fit(samples)
+    geometry = carre.fit(samples, random_state=0, device="cpu", verbose=False)
     seconds = time.perf_counter() - start
     estimate = geometry.estimate_dimension(samples)
     return {
@@ -54,8 +54,8 @@ def measure(folder: Path, name: str, spoil: str = "") -> dict:
         "standard_error": estimate.standard_error,
         "interval": list(estimate.interval),
         "source": estimate.source,
-        "bandwidth": geometry.bandwidth_,
-        "reason": geometry.scale_profile_.reason,
+        "bandwidth": geometry.bandwidth,
+        "reason": geometry.scale_profile.reason,
         "fit_seconds": seconds,
     }
 

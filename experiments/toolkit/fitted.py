@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from carre import MetricMatching
+import carre
 from carre.manifolds import Sphere, SwissRoll
 
 N_PAIRS = 100
@@ -35,15 +35,15 @@ def measure_sphere(seed: int = 0, tell: Any = print) -> dict:
     first, last = test[:N_PAIRS], others[:N_PAIRS]
     arcs = torch.acos((first * last).sum(1).clamp(-1, 1))
     start = time.perf_counter()
-    path = geometry.geodesic(first, last)
+    path = geometry.path(first, last)
     path_seconds = time.perf_counter() - start
     ratio = path.length() / arcs
-    curvature = geometry.scalar_curvature(test, dim=3)
-    back = geometry.exponential(first, geometry.logarithm(first, last, dim=3), dim=3).nodes[:, -1]
+    curvature = geometry.curvature(test, dimension=3).scalar
+    back = geometry.exponential(first, geometry.logarithm(first, last, dimension=3), dimension=3).nodes[:, -1]
     result = {
         "n": 5000,
         "fit_seconds": seconds,
-        "bandwidth": geometry.bandwidth_,
+        "bandwidth": geometry.bandwidth,
         "gradient_degrees": float(torch.rad2deg(torch.acos(cosine.clamp(-1, 1))).mean()),
         "gradient_relative_error": float(((found - truth).norm(dim=1) / truth.norm(dim=1)).mean()),
         "geodesic_length_error": float((ratio - 1).abs().mean()),
@@ -67,15 +67,15 @@ def measure_roll(seed: int = 0, tell: Any = print) -> dict:
     samples, first, last = (roll.sample(n, generator=generator) for n in (5000, N_PAIRS, N_PAIRS))
     geometry, seconds = _fit(samples, seed)
     truth = torch.hypot(_arc(first) - _arc(last), first[:, 1] - last[:, 1])
-    path = geometry.geodesic(first, last)
+    path = geometry.path(first, last)
     off = roll.distance(path.resample(200).nodes.reshape(-1, 3)).reshape(N_PAIRS, -1)
     straight = roll.distance(torch.lerp(first, last, torch.linspace(0, 1, 200).double()[:, None, None]).reshape(-1, 3))
-    flow = geometry.interpolate(first, last)
+    flow = geometry.path(first, last, method="flow")
     ratio = path.length() / truth
     result = {
         "n": 5000,
         "fit_seconds": seconds,
-        "bandwidth": geometry.bandwidth_,
+        "bandwidth": geometry.bandwidth,
         "length_error": float((ratio - 1).abs().mean()),
         "length_worst": float((ratio - 1).abs().max()),
         "connected": float(path.connected.double().mean()),
@@ -88,9 +88,9 @@ def measure_roll(seed: int = 0, tell: Any = print) -> dict:
     return result
 
 
-def _fit(samples: Tensor, seed: int) -> tuple[MetricMatching, float]:
+def _fit(samples: Tensor, seed: int) -> tuple[carre.Geometry, float]:
     start = time.perf_counter()
-    geometry = MetricMatching(random_state=seed, device="cpu", verbose=False).fit(samples)
+    geometry = carre.fit(samples, random_state=seed, device="cpu", verbose=False)
     return geometry, time.perf_counter() - start
 
 

@@ -4,7 +4,7 @@
     python experiments/toolkit/run.py --only fitted       one part: fitted, scale, dimension, spoiled or baselines
     python experiments/toolkit/run.py --workers 16        several fits at once, one thread each
 
-Each fit uses the defaults of `MetricMatching` on a CPU. The benchmark manifolds and the baselines are those of
+Each fit uses the defaults of `carre.fit` on a CPU. The benchmark manifolds and the baselines are those of
 scikit-dimension (``pip install scikit-dimension``); ``--export`` writes the datasets for a machine without it.
 Results go to results.json after every job, and tables.md.
 """

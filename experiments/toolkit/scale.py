@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 
 import torch
 from shapes import Shape, shapes
 
-from carre import MetricMatching
-from carre.evaluation import tangent_errors
+sys.path.insert(0, str(Path(__file__).parents[2]))
+import carre
+from experiments.measures.accuracy import tangent_errors
 
 N_TEST = 500
 
@@ -27,11 +30,11 @@ def measure_scale(name: str, seed: int = 0) -> dict:
 def _row(shape: Shape, generator: torch.Generator, seed: int) -> dict:
     samples, test = shape.draw(shape.n, generator), shape.manifold.sample(N_TEST, generator=generator)
     start = time.perf_counter()
-    geometry = MetricMatching(random_state=seed, device="cpu", verbose=False).fit(samples.numpy())
+    geometry = carre.fit(samples.numpy(), random_state=seed, device="cpu", verbose=False)
     seconds = time.perf_counter() - start
-    profile = geometry.scale_profile_
+    profile = geometry.scale_profile
     errors = [
-        float(tangent_errors(geometry.field_, shape.manifold, test, sigma).mean())
+        float(tangent_errors(geometry.field, shape.manifold, test, sigma).mean())
         for sigma in profile.bandwidth.tolist()
     ]
     chosen = errors[profile.chosen]
@@ -39,12 +42,12 @@ def _row(shape: Shape, generator: torch.Generator, seed: int) -> dict:
     return {
         "n": shape.n,
         "fit_seconds": seconds,
-        "bandwidth": geometry.bandwidth_,
+        "bandwidth": geometry.bandwidth,
         "tangent_error": chosen,
         "best_error": min(errors),
         "best_bandwidth": float(profile.bandwidth[errors.index(min(errors))]),
         "regret": chosen / min(errors),
-        "local_error": float(tangent_errors(geometry.field_, shape.manifold, test, local).mean()),
+        "local_error": float(tangent_errors(geometry.field, shape.manifold, test, local).mean()),
         "dimension_right": float((geometry.dimension(test) == shape.manifold.dimension).double().mean()),
         "curve": errors,
         "grid": profile.bandwidth.tolist(),

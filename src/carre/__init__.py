@@ -1,38 +1,75 @@
 """Learn the Riemannian geometry of a dataset from samples, and use it.
 
-Start with `MetricMatching`. The parts it is made of are in `carre.metric`, `carre.neighbors`, `carre.manifolds`,
-`carre.matching`, `carre.networks`, `carre.training`, `carre.fields`, `carre.toolkit`, `carre.evaluation`,
-`carre.data`, `carre.storage` and `carre.report`.
+Start with `fit`, which returns a `Geometry`; `MetricMatching` is the same for scikit-learn. The parts they are made of
+are rooms of their own: `carre.metric`, `carre.fields`, `carre.toolkit`, `carre.manifolds`, `carre.matching`,
+`carre.networks`, `carre.training`, `carre.neighbors`, `carre.data`, `carre.storage`, `carre.plots`, `carre.report`.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from carre.boundary import ArgumentError
     from carre.data import ImageDataset, Normalization, Table, load_cifar10, load_images, load_mnist, load_table
     from carre.estimator import MetricMatching
     from carre.fields import ExactField, IsotropicField, KernelField, MetricField, NeuralField, ScoreField, SteinField
+    from carre.fitting import fit
     from carre.function_matching import LearnedCarreDuChamp, learn_carre_du_champ
-    from carre.metric import ComplementMetric, LowRankMetric, Spectrum, principal_angles, projector_distance
+    from carre.geometry import Geometry
+    from carre.local import Local
+    from carre.metric import ComplementMetric, LowRankMetric, Metric, Spectrum, principal_angles, projector_distance
     from carre.networks import UNetSettings
-    from carre.storage import LoadError, pretrained_models
-    from carre.toolkit import DimensionEstimate, Path
+    from carre.report import write_report
+    from carre.storage import LoadError, export, load, pretrained_models, push_to_hub, save
+    from carre.toolkit import DimensionEstimate, EnergyGeodesic, Flow, Geodesic, Path, Straight, Thread
     from carre.training import CheckpointError, LinearPhaseWarning, TrainingDivergedError
 
 __version__ = "0.1.0"
 
+# Imported when they are asked for: torch takes two seconds and scikit-learn another one, for which `carre --help`
+# should not wait.
+_WHEN_ASKED = {
+    "boundary": ("ArgumentError",),
+    "data": ("ImageDataset", "Normalization", "Table", "load_cifar10", "load_images", "load_mnist", "load_table"),
+    "estimator": ("MetricMatching",),
+    "fields": (
+        *("ExactField", "IsotropicField", "KernelField", "MetricField", "NeuralField", "ScoreField", "SteinField"),
+    ),
+    "fitting": ("fit",),
+    "function_matching": ("LearnedCarreDuChamp", "learn_carre_du_champ"),
+    "geometry": ("Geometry",),
+    "local": ("Local",),
+    "metric": ("ComplementMetric", "LowRankMetric", "Metric", "Spectrum", "principal_angles", "projector_distance"),
+    "networks": ("UNetSettings",),
+    "report": ("write_report",),
+    "storage": ("LoadError", "export", "load", "pretrained_models", "push_to_hub", "save"),
+    "toolkit": ("DimensionEstimate", "EnergyGeodesic", "Flow", "Geodesic", "Path", "Straight", "Thread"),
+    "training": ("CheckpointError", "LinearPhaseWarning", "TrainingDivergedError"),
+}
+_ROOMS = (
+    *("data", "fields", "metric", "manifolds", "matching", "neighbors", "networks"),
+    *("plots", "report", "storage", "toolkit", "training"),
+)
+_HOMES = {name: room for room, names in _WHEN_ASKED.items() for name in names}
 __all__ = [
+    "ArgumentError",
     "CheckpointError",
     "ComplementMetric",
     "DimensionEstimate",
+    "EnergyGeodesic",
     "ExactField",
+    "Flow",
+    "Geodesic",
+    "Geometry",
     "ImageDataset",
     "IsotropicField",
     "KernelField",
     "LearnedCarreDuChamp",
     "LinearPhaseWarning",
     "LoadError",
+    "Local",
     "LowRankMetric",
+    "Metric",
     "MetricField",
     "MetricMatching",
     "NeuralField",
@@ -41,10 +78,15 @@ __all__ = [
     "ScoreField",
     "Spectrum",
     "SteinField",
+    "Straight",
     "Table",
+    "Thread",
     "TrainingDivergedError",
     "UNetSettings",
+    "export",
+    "fit",
     "learn_carre_du_champ",
+    "load",
     "load_cifar10",
     "load_images",
     "load_mnist",
@@ -52,38 +94,17 @@ __all__ = [
     "pretrained_models",
     "principal_angles",
     "projector_distance",
+    "push_to_hub",
+    "save",
+    "write_report",
 ]
-
-# Imported when they are asked for: torch takes two seconds and scikit-learn another one, for which `carre --help`
-# should not wait.
-_WHEN_ASKED = {
-    "carre.data": (
-        *("ImageDataset", "Normalization", "Table"),
-        *("load_cifar10", "load_images", "load_mnist", "load_table"),
-    ),
-    "carre.estimator": ("MetricMatching",),
-    "carre.fields": (
-        *("ExactField", "IsotropicField", "KernelField", "MetricField", "NeuralField", "ScoreField", "SteinField"),
-    ),
-    "carre.function_matching": ("LearnedCarreDuChamp", "learn_carre_du_champ"),
-    "carre.metric": ("ComplementMetric", "LowRankMetric", "Spectrum", "principal_angles", "projector_distance"),
-    "carre.networks": ("UNetSettings",),
-    "carre.storage": ("LoadError", "pretrained_models"),
-    "carre.toolkit": ("DimensionEstimate", "Path"),
-    "carre.training": ("CheckpointError", "LinearPhaseWarning", "TrainingDivergedError"),
-}
-_ROOMS = (
-    *("data", "evaluation", "fields", "metric", "manifolds", "matching", "neighbors", "networks"),
-    *("storage", "report", "toolkit", "training"),
-)
 
 
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return importlib.import_module(f"carre.{name}")
-    for module, names in _WHEN_ASKED.items():
-        if name in names:
-            return getattr(importlib.import_module(module), name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"carre.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'carre' has no attribute {name!r}")
 
 

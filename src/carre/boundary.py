@@ -1,7 +1,9 @@
-"""Checks at the public boundary, and their messages. Inside the library, shapes are trusted."""
+"""The public boundary: what people give is checked here, once, and given back. Inside, shapes are trusted."""
 
 from __future__ import annotations
 
+import math
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +11,41 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+
+class ArgumentError(ValueError):
+    """An argument that cannot be used, as a value: every face of the library words it for its own users.
+
+    Attributes:
+        argument: What the library calls it.
+        must: What it must be, after "must".
+        got: What was given; None where that says nothing.
+        remedy: What to do, as a sentence without its period; empty where ``must`` says it all.
+
+    Example:
+        >>> error = ArgumentError("bandwidth", "be positive", got=-1.0, remedy="It is a standard deviation")
+        >>> str(error)
+        'bandwidth must be positive; got -1.0. It is a standard deviation'
+        >>> error.worded("--bandwidth")
+        '--bandwidth must be positive; got -1.0. It is a standard deviation'
+    """
+
+    def __init__(self, argument: str, must: str, *, got: object = None, remedy: str = "") -> None:
+        self.argument, self.must, self.got, self.remedy = argument, must, got, remedy
+        super().__init__(self.worded(argument))
+
+    def worded(self, argument: str) -> str:
+        """Write the sentence with another name of the argument."""
+        got = "" if self.got is None else f"; got {self.got}"
+        return f"{argument} must {self.must}{got}{'. ' if self.remedy else ''}{self.remedy}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _argument_error, (type(self), self.argument, self.must, self.got, self.remedy)
+
+
+def _argument_error(kind: type[ArgumentError], argument: str, must: str, got: object, remedy: str) -> ArgumentError:
+    """Make an error again in another process."""
+    return kind(argument, must, got=got, remedy=remedy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +74,19 @@ class Points:
             result = result.reshape(*result.shape[:-1], *self.sample_shape)
         return self.restore(result)
 
+    def seen_by(self, function: Any) -> Any:
+        """Let a function of the caller see images where the points were images; what is no function stays."""
+        if self.sample_shape is None or not callable(function):
+            return function
+        shape = self.sample_shape
+
+        def of_flat_points(points: Tensor) -> Any:
+            answer = function(points.reshape(-1, *shape))
+            is_images = tuple(getattr(answer, "shape", ()))[1:] == shape
+            return answer.reshape(len(answer), -1) if is_images else answer
+
+        return of_flat_points
+
 
 def is_integer(value: Any) -> bool:
     """Say whether something is a whole number, Python's or NumPy's, and not a truth value.
@@ -48,6 +98,24 @@ def is_integer(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
+def as_count(value: Any, *, name: str, must: str = "be a positive integer") -> int:
+    """Accept 1, 2, 3, … and refuse anything else with a sentence."""
+    if not is_integer(value) or value < 1:
+        raise ArgumentError(name, must, got=repr(value))
+    return int(value)
+
+
+def checked_integer(value: Any, *, name: str, least: int, reason: str = "") -> int:
+    """Check that an option is an integer, and large enough."""
+    try:
+        count = operator.index(value)
+    except TypeError as error:
+        raise ArgumentError(name, "be an integer", got=repr(value)) from error
+    if count < least:
+        raise ArgumentError(name, f"be at least {least}{reason}", got=count)
+    return count
+
+
 def as_points(points: Any, *, dim: int | None = None, name: str = "points") -> Points:
     """Accept an array, a tensor or nested lists of shape (n, dim); refuse anything else with a sentence.
 
@@ -56,21 +124,29 @@ def as_points(points: Any, *, dim: int | None = None, name: str = "points") -> P
     is_array = not isinstance(points, Tensor)
     tensor = points if isinstance(points, Tensor) else _from_array(points, name)
     if tensor.is_complex():
-        raise ValueError(f"{name} must be real; Complex data not supported")
+        raise ArgumentError(name, "be real; Complex data not supported")
     if tensor.dtype not in (torch.float32, torch.float64):
         tensor = tensor.to(torch.float32 if tensor.dtype in (torch.float16, torch.bfloat16) else torch.float64)
     if tensor.ndim != 2:
-        raise ValueError(
-            f"{name} must have shape (n, {dim or 'dim'}); got {tuple(tensor.shape)}. "
-            "Reshape a single point with point[None, :]"
-        )
+        remedy = "Reshape a single point with point[None, :]"
+        raise ArgumentError(name, f"have shape (n, {dim or 'dim'})", got=tuple(tensor.shape), remedy=remedy)
     if dim is not None and tensor.shape[1] != dim:
-        raise ValueError(f"{name} must have {dim} columns, like the samples of the fit; got {tensor.shape[1]}")
+        raise ArgumentError(name, f"have {dim} columns, like the samples of the fit", got=tensor.shape[1])
     if tensor.shape[0] == 0 or tensor.shape[1] == 0:
-        raise ValueError(f"{name} must not be empty; got shape {tuple(tensor.shape)}")
-    if not bool(torch.isfinite(tensor).all()):
-        raise ValueError(f"{name} must be finite; it contains NaN or infinity. Drop or impute those rows")
+        raise ArgumentError(name, "not be empty", got=f"shape {tuple(tensor.shape)}")
+    if not is_finite(tensor):
+        raise ArgumentError(name, "be finite; it contains NaN or infinity", remedy="Drop or impute those rows")
     return Points(tensor, is_array)
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Say whether all numbers are finite: where their sum is, in one pass; the sum of large ones may overflow.
+
+    Example:
+        >>> is_finite(torch.tensor([1e308, 1e308], dtype=torch.float64)), is_finite(torch.tensor([torch.nan]))
+        (True, False)
+    """
+    return math.isfinite(tensor.detach().sum().item()) or bool(torch.isfinite(tensor).all())
 
 
 def as_images(images: Any, *, sample_shape: tuple[int, int, int] | None = None, name: str = "images") -> Points:
@@ -94,15 +170,16 @@ def as_images(images: Any, *, sample_shape: tuple[int, int, int] | None = None, 
         wanted = ("channels", "height", "width") if sample_shape is None else sample_shape
         remedy = ""
         if shape == sample_shape:
-            remedy = ". Give a single image as image[None]"
+            remedy = "Give a single image as image[None]"
         elif len(shape) == 3 and (sample_shape is None or (1, *shape[1:]) == sample_shape):
-            remedy = f". Add an axis for the channel with {name}[:, None]"
-        raise ValueError(f"{name} must have shape (n, {', '.join(map(str, wanted))}) for images; got {shape}{remedy}")
+            remedy = f"Add an axis for the channel with {name}[:, None]"
+        must = f"have shape (n, {', '.join(map(str, wanted))}) for images"
+        raise ArgumentError(name, must, got=shape, remedy=remedy)
     if 0 in shape:
-        raise ValueError(f"{name} must not be empty; got shape {shape}")
+        raise ArgumentError(name, "not be empty", got=f"shape {shape}")
     n, channels, height, width = shape
     if sample_shape is not None and (channels, height, width) != sample_shape:
-        raise ValueError(f"{name} must be images of shape {sample_shape}, like the samples of the fit; got {shape[1:]}")
+        raise ArgumentError(name, f"be images of shape {sample_shape}, like the samples of the fit", got=shape[1:])
     flat = given.reshape(n, -1)
     if isinstance(flat, Tensor) and not (flat.is_floating_point() or flat.is_complex()):
         flat = flat.to(torch.float32)
@@ -114,22 +191,27 @@ def as_images(images: Any, *, sample_shape: tuple[int, int, int] | None = None, 
 def _from_array(points: Any, name: str) -> Tensor:
     array = np.asarray(points)
     if array.dtype.kind not in "fiub":
-        raise ValueError(f"{name} must be numeric; got dtype {array.dtype}")
+        raise ArgumentError(name, "be numeric", got=f"dtype {array.dtype}")
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
+    flags = array.flags
+    if flags.c_contiguous and flags.writeable and array.dtype.isnative:
+        return torch.from_numpy(array)
     # Read-only, non-contiguous and byte-swapped arrays are copied; torch would refuse or warn.
     array = np.require(array, dtype=array.dtype.newbyteorder("="), requirements=["C", "W"])
     return torch.from_numpy(array)
 
 
-def as_bandwidth(bandwidth: Any, points: Float[Tensor, "n dim"]) -> Float[Tensor, " n"]:
+def as_bandwidth(bandwidth: Any, points: Float[Tensor, "n dim"], *, name: str = "bandwidth") -> Float[Tensor, " n"]:
     """Broadcast a bandwidth to one positive σ per point, on the device and in the dtype of the points."""
+    if isinstance(bandwidth, float) and 0 < bandwidth < math.inf:
+        return points.new_full((), bandwidth).expand(len(points))
     try:
         sigma = torch.as_tensor(bandwidth, dtype=points.dtype, device=points.device)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"bandwidth must be a number, or one per point; got {bandwidth!r}") from error
+        raise ArgumentError(name, "be a number, or one per point", got=repr(bandwidth)) from error
     if sigma.ndim > 1 or (sigma.ndim == 1 and len(sigma) not in (1, len(points))):
-        raise ValueError(f"bandwidth must be a number or have shape ({len(points)},); got {tuple(sigma.shape)}")
+        raise ArgumentError(name, f"be a number or have shape ({len(points)},)", got=tuple(sigma.shape))
     if not bool((torch.isfinite(sigma) & (sigma > 0)).all()):
-        raise ValueError(f"bandwidth must be positive and finite (it is a standard deviation); got {bandwidth}")
+        raise ArgumentError(name, "be positive and finite (it is a standard deviation)", got=bandwidth)
     return sigma.expand(len(points))

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.boundary import as_bandwidth, as_points
-from carre.fields import Bandwidth, NeuralField
-from carre.fitting import choose_device
+from carre.backend.memory import in_parts
+from carre.boundary import ArgumentError, as_bandwidth, as_points
+from carre.fields import Bandwidth, NeuralField, trusted
+from carre.fitting import FitPlan, FitSettings, choose_device, make_plan
+from carre.fitting.plan import seeded
 from carre.matching import LogUniform, perturb
-from carre.metric import AffineFrame
+from carre.metric import AffineFrame, LowRankMetric
 from carre.networks import FactorNetwork, FilmMLP, MeanNetwork, MetricModel
-from carre.toolkit.batches import in_parts
-from carre.toolkit.calculus import paired_rows
-from carre.toolkit.derivatives import check_callable
-from carre.toolkit.maps import Map, checked_values
-from carre.training import History, Objective, Progress, TrainingConfig, train
-from carre.training.defaults import DataScale
+from carre.toolkit.derivatives import Map, check_callable, checked_values
+from carre.training import History, Objective, Progress, train
 
 _N_BLOCKS = 2
 # The functions are standardized on this many samples, and tried at as many noisy points.
 _N_TRIED = 20_000
-_HELD_OUT_SHARE, _FEWEST_HELD_OUT, _MOST_HELD_OUT = 0.1, 8, 2048
 
 
 class LearnedCarreDuChamp:
@@ -74,10 +69,13 @@ class LearnedCarreDuChamp:
         frame = self._frame.to(given.tensor.device, given.tensor.dtype)
 
         def part(y: Tensor, s: Tensor) -> Tensor:
-            rows = self._rows.metric(frame.encode(y), s / frame.scale).factor
-            rows = rows * (self._units.to(rows) / frame.scale)
+            metric = trusted(self._rows).metric(frame.encode(y), s / frame.scale)
+            assert isinstance(metric, LowRankMetric)
+            rows = metric.factor * (self._units.to(metric.factor) / frame.scale)
+            # ½AᵀB of the rows of A = F J_fᵀ and B = F J_hᵀ; a scalar function has no axis for itself.
             left, right = (rows[..., columns] for columns in self._columns)
-            return paired_rows(left, right)
+            a, b = "a" * (left.ndim - 2), "b" * (right.ndim - 2)
+            return 0.5 * torch.einsum(f"nr{a},nr{b}->n{a}{b}", left, right)
 
         numbers = 64 * (len(frame.center) + len(self._units)) + len(self._units) ** 2
         return given.restore(in_parts(part, given.tensor, sigma, numbers_per_item=numbers))
@@ -125,83 +123,55 @@ def learn_carre_du_champ(
         >>> learned(circle[:3], 0.2).shape
         torch.Size([3])
     """
-    for name, count in (("width", width), ("max_steps", max_steps)):
-        if not (isinstance(count, (int, np.integer)) and not isinstance(count, bool) and count >= 1):
-            raise ValueError(f"{name} must be a positive integer; got {count!r}")
     check_callable(left, "left")
     if right is not None:
         check_callable(right, "right")
-    if bandwidth_range is not None:
-        bandwidth_range = _checked_range(bandwidth_range)
     points = as_points(samples, name="samples").tensor.detach()
-    order = torch.randperm(len(points), generator=torch.Generator().manual_seed(seed)).to(points.device)
-    points = points[order].to(choose_device(device, points))
-    # Uncentered targets depend on f at noisy points: there noise must leave the linear hull, as queries may.
-    frame = AffineFrame.of(points, reduce=centered)
-    inside = frame.to(points.device, points.dtype).encode(points).float()
-    scale = DataScale.of(inside)
-    low, high = (frame.scale * edge for edge in scale.bandwidth_range()) if bandwidth_range is None else bandwidth_range
-    bandwidths = LogUniform(low / frame.scale, high / frame.scale)
-    functions, columns = _standardize(left, right, points, frame, clamped=centered)
-    functions.check(inside, bandwidths.high)
-
-    n_held_out = min(int(_HELD_OUT_SHARE * len(inside)), _MOST_HELD_OUT)
-    n_held_out = n_held_out if n_held_out >= _FEWEST_HELD_OUT else 0
-    training = inside[n_held_out:]
-    held_out = inside[:n_held_out] if n_held_out else training
-    batch_size = scale.batch_size(points.device)
-    config = TrainingConfig(
+    points = points.to(choose_device(device, points))
+    settings = FitSettings(
+        bandwidth_range=bandwidth_range,
+        method="joint" if centered else "uncentered",
+        width=width,
         max_steps=max_steps,
-        batch_size=batch_size,
-        learning_rate=scale.learning_rate(width, batch_size),
-        n_references=scale.n_references(frame.dim),
-        # The Jacobian of E[φ(X) | Y=y] is the covariance of φ(X) with X, not with itself: no target here.
-        jacobian_weight=0.0,
+        # Uncentered targets depend on f at noisy points: there noise must leave the linear hull, as queries may.
+        reduce=centered,
         # A user's functions are called in every step: nothing can be said of what a graph may record of them.
         cuda_graph=False,
-        seed=seed,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        model = _model(functions, frame.dim, scale.rank(frame.dim), width, centered=centered).to(points.device)
+    plan = make_plan(points, settings, seed=seed, device=points.device)
+    frame, (low, high) = plan.frame, plan.bandwidth_range
+    bandwidths = LogUniform(low / frame.scale, high / frame.scale)
+    functions, columns = _standardize(left, right, points, frame, clamped=centered)
+    functions.check(plan.training, bandwidths.high)
+    # The Jacobian of E[φ(X) | Y=y] is the covariance of φ(X) with X, not with itself: no target here.
+    config = replace(plan.config, jacobian_weight=0.0, mixed_precision=False)
+    with seeded(seed):
+        model = _model(functions, plan, centered=centered).to(points.device)
         objective = Objective(train_mean=centered, centered=centered, function=functions)
-        history = train(model, training, held_out, bandwidths, objective, config, callback=callback)
+        history = train(model, plan.training, plan.held_out, bandwidths, objective, config, callback=callback)
     history = replace(history, bandwidths=tuple(frame.scale * sigma for sigma in history.bandwidths))
     # Only the factor is kept: the mean has served its purpose, and holds the user's functions.
-    rows = NeuralField(MetricModel(None, model.factor).cpu(), AffineFrame(torch.zeros(frame.dim), 1.0))
+    rows = NeuralField(MetricModel(None, model.factor).cpu(), AffineFrame(torch.zeros(frame.hull_dim), 1.0))
     return LearnedCarreDuChamp(rows, frame.to("cpu"), functions.units.cpu(), columns, (low, high), history)
-
-
-def _checked_range(bandwidth_range: Any) -> tuple[float, float]:
-    """Check a pair of scales, in the units of the data."""
-    edges = np.asarray(bandwidth_range).ravel().tolist()
-    if len(edges) != 2 or not all(isinstance(edge, Real) for edge in edges):
-        raise ValueError(f"bandwidth_range must be a pair (low, high); got {bandwidth_range!r}")
-    checked = LogUniform(*map(float, edges))
-    return checked.low, checked.high
 
 
 @dataclass(frozen=True, eq=False)
 class _Standardized:
-    """Functions side by side, of points in the frame, with mean 0 and deviation 1 over the samples.
-
-    Attributes:
-        parts: The user's functions.
-        frame: The frame, in the dtype that they are given.
-        center: Their means.
-        units: Their deviations; where one is constant, 0.
-        bounds: Between which values off the data are kept: E[f(X) | Y=y] lies there, f(y) may not. None for the truth.
-    """
+    """Functions side by side, of points in the frame, with mean 0 and deviation 1 over the samples."""
 
     parts: tuple[Map, ...]
+    # In the dtype that the functions are given.
     frame: AffineFrame
+    # The means of the functions and their deviations; where one is constant, 0.
     center: Float[Tensor, " k"]
     units: Float[Tensor, " k"]
+    # Between which values off the data are kept: E[f(X) | Y=y] lies there, f(y) may not. None for the truth.
     bounds: tuple[Float[Tensor, " k"], Float[Tensor, " k"]] | None
 
     def __call__(self, points: Float[Tensor, "n dim"]) -> Float[Tensor, "n k"]:
         """Evaluate the functions at points of the frame."""
-        values = _side_by_side(self.parts, self.frame.decode(points.to(self.frame.center.dtype)))
+        ambient = self.frame.decode(points.to(self.frame.center.dtype))
+        values = _side_by_side(part(ambient) for part in self.parts).to(ambient)
         if self.bounds is not None:
             values = values.clamp(*self.bounds)
         return ((values - self.center) / torch.where(self.units > 0, self.units, 1.0)).to(points.dtype)
@@ -213,10 +183,9 @@ class _Standardized:
         noisy = perturb(tried, torch.full_like(tried[:, 0], bandwidth), generator=generator).points
         with torch.no_grad():
             if not bool(torch.isfinite(self(noisy)).all()):
-                raise ValueError(
-                    "left and right must be finite also near the samples, where they are evaluated; got NaN or "
-                    f"infinity under noise of deviation {bandwidth * self.frame.scale:.3g}. Lower bandwidth_range"
-                )
+                must = "be finite also near the samples, where they are evaluated"
+                got = f"NaN or infinity under noise of deviation {bandwidth * self.frame.scale:.3g}"
+                raise ArgumentError("left and right", must, got=got, remedy="Lower bandwidth_range")
 
 
 def _standardize(
@@ -224,32 +193,32 @@ def _standardize(
 ) -> tuple[_Standardized, tuple[int | slice, int | slice]]:
     """Put the functions side by side; return also which columns are f's and which are h's."""
     tried = points[:_N_TRIED]
-    parts = (left,) if right is None else (left, right)
+    parts = {"left": left} if right is None else {"left": left, "right": right}
     with torch.no_grad():
-        first = checked_values(left(tried), tried, name="left")
-        second = first if right is None else checked_values(right(tried), tried, name="right")
-        values = _side_by_side(parts, tried)
+        found = [checked_values(part(tried), tried, name=name) for name, part in parts.items()]
+    values = _side_by_side(found).to(points)
     if not bool(torch.isfinite(values).all()):
-        raise ValueError("left and right must be finite at the samples; got NaN or infinity")
-    n_left = first[0].numel()
-    f_columns = 0 if first.ndim == 1 else slice(0, n_left)
-    h_columns = f_columns if right is None else (n_left if second.ndim == 1 else slice(n_left, values.shape[1]))
+        raise ArgumentError("left and right", "be finite at the samples", got="NaN or infinity")
+    # The columns of f are the first, those of h the last. A scalar function has no axis for its column.
+    f_columns = 0 if found[0].ndim == 1 else slice(found[0].shape[1])
+    h_columns = -1 if found[-1].ndim == 1 else slice(-found[-1].shape[1], None)
     bounds = (values.amin(0), values.amax(0)) if clamped else None
     local = frame.to(points.device, points.dtype)
-    return _Standardized(parts, local, values.mean(0), values.std(0), bounds), (f_columns, h_columns)
+    functions = _Standardized(tuple(parts.values()), local, values.mean(0), values.std(0), bounds)
+    return functions, (f_columns, h_columns)
 
 
-def _side_by_side(parts: Sequence[Map], points: Float[Tensor, "n ambient"]) -> Float[Tensor, "n k"]:
-    return torch.cat([part(points).reshape(len(points), -1) for part in parts], 1).to(points)
+def _side_by_side(values: Iterable[Float[Tensor, "n ..."]]) -> Float[Tensor, "n k"]:
+    return torch.cat([part.reshape(len(part), -1) for part in values], 1)
 
 
-def _model(functions: _Standardized, dim: int, rank: int, width: int, *, centered: bool) -> MetricModel:
+def _model(functions: _Standardized, plan: FitPlan, *, centered: bool) -> MetricModel:
     """Build the networks of E[φ(X) | Y=y] and of the factor.
 
     Where f has a critical point, Γ(f, f) has a zero, of which only a factor with several rows has a smooth root: as
     many rows as the metric itself would have.
     """
-    k = len(functions.units)
+    k, dim, rank, width = len(functions.units), plan.frame.hull_dim, plan.rank, plan.width
     trunk = FilmMLP(dim, rank * k, width=width, n_blocks=_N_BLOCKS, head_deviation=width**-0.5)
     factor = FactorNetwork(trunk, rank=rank, spread=1.0, energy=rank)
     if not centered:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from carre import MetricMatching
+import carre
 from carre.cli import app
 from carre.data import write_table
 from tests.samples import TINY
@@ -42,7 +42,7 @@ def place(tmp_path_factory):
     (folder / "broken.csv").write_text("x,y\n1,2\n3\n")
     (folder / "words.csv").write_text("x,y\nmuch,little\n")
     (folder / "narrow.csv").write_text("x,z\n1,2\n3,4\n")
-    MetricMatching(**{**TINY, "max_steps": 5}, bandwidth=0.3).fit(circle).save_pretrained(folder / "unnamed")
+    carre.save(carre.fit(circle, **{**TINY, "max_steps": 5}, bandwidth=0.3), folder / "unnamed")
     result = invoke(
         "fit", folder / "points.csv", "--drop", "energy", "--steps", 5, "--sigma", 0.3, "--out", folder / "model"
     )

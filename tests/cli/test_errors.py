@@ -13,7 +13,6 @@ WRONG = {
     "unknown option": (["fit", "points.csv", "--out", "new", "--epochs", "3"], "no such option: --epochs"),
     "no data": (["fit", "--out", "new"], "missing argument 'DATA'; see 'carre fit --help'"),
     "no output": (["fit", "points.csv"], "missing option '--out'"),
-    "no benchmark": (["benchmark"], "missing command; see 'carre benchmark --help'"),
     "steps in words": (["fit", "points.csv", "--out", "new", "--steps", "many"], "'--steps'"),
     "no steps": (["fit", "points.csv", "--out", "new", "--steps", "0"], "--steps must be a positive number; got 0"),
     "no rank": (["fit", "points.csv", "--out", "new", "--rank", "-1"], "--rank must be a positive number"),
@@ -129,11 +128,6 @@ WRONG = {
     ),
     "demo in a file": (["demo", "--out", "points.csv"], "--out must be a folder; points.csv is a file"),
     "demo below a file": (["demo", "--out", "points.csv/x"], "error: --out must lie in a folder"),
-    "sizes": (["benchmark", "sphere", "--sizes", "many", "--device", "cpu"], "error: --sizes must be whole numbers"),
-    "small sizes": (["benchmark", "sphere", "--sizes", "9", "--device", "cpu"], "error: --sizes must be at least 100"),
-    "engines": (["benchmark", "sphere", "--engines", "steam", "--device", "cpu"], "error: --engines must be among"),
-    "uneven": (["benchmark", "sphere", "--uneven", "9", "--device", "cpu"], "error: --uneven must lie between 0 and 3"),
-    "ambient": (["benchmark", "sphere", "--ambient", "1", "--device", "cpu"], "at least 1 and below --ambient, 1"),
     "demo without steps": (["demo", "--steps", "0"], "--steps must be a positive number"),
 }
 
@@ -157,6 +151,15 @@ def test_a_wrong_command_is_one_sentence(here, name):
     assert tree(here) == before
 
 
+def test_pictures_of_different_sizes_name_an_option(here, tmp_path):
+    pictures = pytest.importorskip("PIL.Image")
+    for side in (4, 5):
+        pictures.new("L", (side, side)).save(tmp_path / f"{side}.png")
+    result = invoke("fit", tmp_path, "--out", tmp_path / "model")
+    assert result.exit_code == 2
+    assert "Give --size to crop and resize them" in result.stderr
+
+
 def test_a_fit_far_from_the_scale_of_the_data_names_an_option(here, tmp_path):
     result = invoke("fit", "points.npy", "--steps", 1, "--sigma", 1e-30, "--out", tmp_path / "model")
     assert result.exit_code == 1
@@ -168,7 +171,7 @@ def test_an_answer_that_is_not_finite_is_not_written(here, tmp_path, monkeypatch
     def denoise(self, X, bandwidth=None):
         return np.where(np.arange(len(X))[:, None] == 3, np.inf, X)
 
-    monkeypatch.setattr("carre.MetricMatching.denoise", denoise)
+    monkeypatch.setattr("carre.Geometry.denoise", denoise)
     result = invoke("denoise", "model", "points.csv", "--out", tmp_path / "clean.csv")
     assert result.exit_code == 2
     assert "DATA must lie nearer to what MODEL has learned: the answer is not finite at row 3" in result.stderr
@@ -179,7 +182,7 @@ def test_an_unexpected_error_is_one_line_and_how_to_learn_more(here, monkeypatch
     def fail(*arguments, **options):
         raise RuntimeError("the moon\nwas full")
 
-    monkeypatch.setattr("carre.cli.inputs.load_model", fail)
+    monkeypatch.setattr("carre.cli._inputs.load_model", fail)
     result = invoke("dimension", "model", "points.csv")
     assert result.exit_code == 1
     assert result.stderr == "error: RuntimeError: the moon was full. Run with CARRE_TRACEBACK=1 for details\n"
@@ -191,14 +194,14 @@ def test_a_full_disk_is_a_failure_and_not_wrong_input(here, monkeypatch):
     def fail(*arguments, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("carre.data.writing.os.replace", fail)
+    monkeypatch.setattr("carre.files.os.replace", fail)
     result = invoke("dimension", "model", "points.csv", "--out", "answer.csv")
     assert (result.exit_code, result.stderr) == (1, "error: no space left on device: nothing could be written\n")
     assert not os.path.exists("answer.csv")
 
 
 def test_too_little_memory_is_said_in_words(here, monkeypatch):
-    monkeypatch.setattr("carre.cli.inputs.load_model", lambda *_: (_ for _ in ()).throw(MemoryError()))
+    monkeypatch.setattr("carre.cli._inputs.load_model", lambda *_: (_ for _ in ()).throw(MemoryError()))
     result = invoke("dimension", "model", "points.csv")
     assert (result.exit_code, "there is not enough memory" in result.stderr) == (1, True)
 
@@ -207,6 +210,6 @@ def test_an_interruption_has_its_own_code(here, monkeypatch):
     def stop(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("carre.cli.inputs.load_model", stop)
+    monkeypatch.setattr("carre.cli._inputs.load_model", stop)
     result = invoke("dimension", "model", "points.csv")
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")

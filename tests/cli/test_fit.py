@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from carre import MetricMatching
+import carre
 from tests.cli.conftest import invoke
 
 pytestmark = pytest.mark.slow
@@ -16,21 +16,21 @@ QUICK = ["--steps", 2, "--sigma", 0.3]
 
 @pytest.fixture
 def never_fit(monkeypatch):
-    def fit(self, X, y=None):
+    def fit(X, **settings):
         pytest.fail("nothing should be trained")
 
-    monkeypatch.setattr(MetricMatching, "fit", fit)
+    monkeypatch.setattr("carre.fitting.fit", fit)
 
 
 @pytest.fixture
 def interrupted(monkeypatch):
     """Interrupt fits as Ctrl-C would, after they have kept their state."""
 
-    def fit(self, X, y=None):
-        self.checkpoint.write_text("state")
+    def fit(X, *, checkpoint, **settings):
+        checkpoint.write_text("state")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(MetricMatching, "fit", fit)
+    monkeypatch.setattr("carre.fitting.fit", fit)
 
 
 @pytest.mark.usefixtures("here", "never_fit")
@@ -107,7 +107,7 @@ def test_a_model_is_replaced_when_asked_to(here, tmp_path):
     assert invoke(*arguments).exit_code == 0
     assert invoke(*arguments).exit_code == 2
     assert invoke(*arguments, "--seed", 1, "--overwrite").exit_code == 0
-    assert MetricMatching.from_pretrained(tmp_path / "model").random_state == 1
+    assert carre.load(tmp_path / "model").parameters["random_state"] == 1
 
 
 def test_a_folder_with_other_files_is_refused_before_training(here, tmp_path, never_fit):
@@ -118,7 +118,7 @@ def test_a_folder_with_other_files_is_refused_before_training(here, tmp_path, ne
 
 @pytest.mark.slow
 def test_images_are_fitted_by_a_unet(here, tmp_path):
-    np.save(tmp_path / "squares.npy", np.random.default_rng(0).integers(0, 256, (30, 8, 8), dtype=np.uint8))
+    np.save(tmp_path / "squares.npy", np.random.default_rng(0).integers(0, 256, (30, 4, 4), dtype=np.uint8))
     result = invoke(
         "fit", tmp_path / "squares.npy", "--out", tmp_path / "model", "--steps", 1, "--sigma", 0.5, "--rank", 2
     )
@@ -128,16 +128,16 @@ def test_images_are_fitted_by_a_unet(here, tmp_path):
 
 
 def test_a_disk_that_is_full_at_the_end_does_not_lose_the_fit(here, tmp_path, monkeypatch):
-    save = MetricMatching.save_pretrained
+    save = carre.save
 
-    def save_where_there_is_room(self, folder, **options):
+    def save_where_there_is_room(geometry, folder):
         if folder == tmp_path / "model":
             raise OSError(28, "No space left on device")
-        save(self, folder, **options)
+        save(geometry, folder)
 
-    monkeypatch.setattr(MetricMatching, "save_pretrained", save_where_there_is_room)
+    monkeypatch.setattr("carre.storage.save", save_where_there_is_room)
     result = invoke("fit", *DATA, "--out", tmp_path / "model", *QUICK)
     assert result.exit_code == 1
     line = next(line for line in result.stderr.splitlines() if line.startswith("error:"))
     elsewhere = line.rpartition("saved in ")[2].removesuffix(" instead")
-    assert MetricMatching.from_pretrained(elsewhere).n_features_in_ == 2
+    assert carre.load(elsewhere).dim == 2

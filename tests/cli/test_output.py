@@ -4,12 +4,15 @@ import io
 import json
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
-from tqdm import tqdm
 
-from carre.cli.options import pair_of, seconds_of
-from carre.cli.output import BarLines, bars_as_lines, show, warnings_as_lines
+import carre
+from carre.cli import _output as output
+from carre.cli._inputs import pair_of, seconds_of
+from carre.cli._output import lines_on, naming, progress, show, warnings_as_lines, worded
+from carre.training import Evaluation, Progress
 
 
 @pytest.mark.parametrize(
@@ -54,12 +57,12 @@ def test_in_a_pipe_facts_are_plain_lines(capsys):
     assert capsys.readouterr().out == "length  3\na       long [name]\n"
 
 
-def test_on_a_terminal_facts_are_a_table(monkeypatch):
+def test_on_a_terminal_the_names_of_facts_are_bold(monkeypatch):
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys, "stdout", stream)
     show({"length": 3, "a": "long [name]"}, {}, as_json=False)
-    assert "long [name]" in stream.getvalue()
+    assert "\x1b[1ma     \x1b[0m  long [name]\n" in stream.getvalue()
 
 
 def test_warnings_of_the_library_are_lines_and_those_for_developers_are_not(capsys):
@@ -88,21 +91,58 @@ def test_warnings_name_options(capsys):
     ]
 
 
-def test_bars_become_lines_in_a_log(monkeypatch):
-    stream = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", BarLines(stream, seconds=0.0))
-    for _ in tqdm(range(1000), desc="fit", disable=None, mininterval=0.0):
-        pass
-    print("warning: done", file=sys.stderr)
-    lines = stream.getvalue().splitlines()
-    assert lines == [*(f"fit: {10 * i}% after 0 s" for i in range(1, 11)), "warning: done"]
+def test_progress_becomes_lines_in_a_log(capsys):
+    tell = lines_on("fit", seconds=0.0)
+    for step in range(1000):
+        tell(Progress(step, (step + 1) / 1000, 0.0, None) if step % 2 else (step + 1) / 1000)
+    assert capsys.readouterr().err.splitlines() == [f"fit: {10 * i}% after 0 s" for i in range(1, 11)]
 
 
-def test_short_work_leaves_no_lines(monkeypatch):
+def test_lines_are_two_seconds_apart(capsys, monkeypatch):
+    """The work takes ten seconds: a line at two, four, six and eight, and one at its end."""
+    now = [0.0]
+    monkeypatch.setattr("carre.cli._output.time.monotonic", lambda: now[0])
+    with progress("dimension") as tell:
+        for step in range(1, 101):
+            now[0] = step / 10
+            tell(step / 100)
+    assert capsys.readouterr().err.splitlines() == [
+        f"dimension: {percent}% after {percent // 10} s" for percent in (20, 40, 60, 80, 100)
+    ]
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_short_and_quiet_work_leaves_no_lines(capsys, quiet):
+    with progress("fit", quiet=quiet) as tell:
+        for step in range(101):
+            tell(step / 100)
+    assert capsys.readouterr().err == ""
+
+
+def test_on_a_terminal_progress_is_a_bar(monkeypatch):
     stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys, "stderr", stream)
-    with bars_as_lines():
-        for _ in tqdm(range(100), desc="fit", disable=None, mininterval=0.0):
-            pass
-    assert stream.getvalue() == ""
-    assert sys.stderr is stream
+    monkeypatch.setattr("carre.cli._output._SHOWN_AFTER_SECONDS", 0.0)
+    with progress("fit") as tell:
+        tell(Progress(50, 0.5, 1.0, Evaluation(50, 1.0, 0.9, 0.4, -0.2, gain=(0.1, 0.3))))
+        tell(1.0)
+    text = stream.getvalue()
+    assert "fit: 100%|" in text
+    assert "gain=0.30, loss=-0.200" in text
+
+
+def test_the_library_gives_the_advice_that_is_replaced():
+    """Advice that the library words anew would be passed on with names of arguments."""
+    source = "\n".join(path.read_text(encoding="utf-8") for path in Path(carre.__file__).parent.rglob("*.py"))
+    outside = source.replace(Path(output.__file__).read_text(encoding="utf-8"), "")
+    assert [advice for advice in output.ADVICE if advice not in outside] == []
+
+
+def test_errors_name_options_and_keep_what_they_are():
+    with pytest.raises(carre.CheckpointError) as caught, naming({"checkpoint": "the fit"}):
+        raise carre.CheckpointError("checkpoint", "be whole", got="half of it")
+    assert worded(caught.value) == "the fit must be whole; got half of it"
+    assert worded(carre.ArgumentError("bandwidth", "be positive", got=-1)) == "--sigma must be positive; got -1"
+    assert worded(carre.ArgumentError("device", "be 'cpu' or None")) == "--device must be 'cpu' or left out"
+    assert worded(ValueError("bandwidth\nis a word")) == "bandwidth is a word"

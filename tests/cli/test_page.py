@@ -9,13 +9,10 @@ import pytest
 from tests.cli.conftest import invoke
 
 PAGE = Path(__file__).parents[2] / "docs" / "command_line.md"
-# Less training; and the benchmarks, which have tests of their own, are only asked what they can do. After so little
-# training a kernel would answer instead of the network, which takes long.
+# Less training. After so little of it a kernel would answer instead of the network, which takes long.
 SHORTER = {
     "--budget 1m": "--steps 40 --sigma 0.3",
     "carre demo": "carre demo --steps 5",
-    "benchmark sphere --quick": "benchmark sphere --help",
-    "benchmark stability --quick": "benchmark stability --help",
 }
 
 
@@ -28,7 +25,7 @@ def shortened(command):
 @pytest.mark.slow
 def test_the_page_on_the_command_line_runs(tmp_path, monkeypatch, short_reports):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("carre.estimator.tools.linear_phase", lambda history: None)
+    monkeypatch.setattr("carre.geometry.linear_phase", lambda history: None)
     text = PAGE.read_text(encoding="utf-8")
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(block, {})
@@ -49,5 +46,5 @@ def test_the_page_on_the_command_line_runs(tmp_path, monkeypatch, short_reports)
 def test_the_page_names_every_command():
     text = PAGE.read_text(encoding="utf-8")
     listed = re.findall(r"^│ ([a-z]+) ", invoke().stdout.partition("Commands")[2], re.MULTILINE)
-    assert len(listed) >= 10
+    assert len(listed) >= 9
     assert [name for name in listed if f"carre {name}" not in text] == []

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from carre import MetricMatching
+import carre
 from carre.data import load_table
 
 pytestmark = pytest.mark.slow
@@ -15,7 +15,7 @@ FORMATS = ["points.csv", "points.parquet", "points.npy"]
 
 @pytest.fixture
 def geometry(here):
-    return MetricMatching.from_pretrained("./model", device="cpu")
+    return carre.load("./model", device="cpu")
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_geometry_without_names_leaves_the_quantity_out_of_the_coordinates(run
     run("dimension", "unnamed", "points.csv", "--columns", "x,y")
 
 
-@pytest.mark.parametrize("method", ["geodesic", "flow", "thread"])
+@pytest.mark.parametrize("method", ["geodesic", "flow", "thread", "straight"])
 def test_a_path_goes_from_one_row_to_another(run, run_json, tmp_path, circle, method):
     out = tmp_path / "path.csv"
     answer = run_json("path", "model", 3, 17, "--data", "points.csv", "--method", method, "--nodes", 5, "--out", out)
@@ -121,10 +121,10 @@ def test_a_path_goes_between_coordinates(run, tmp_path):
 
 
 def test_images_are_answered_by_images_with_their_labels(run, tmp_path):
-    geometry = MetricMatching.from_pretrained("mnist", device="cpu")
+    geometry = carre.load("mnist", device="cpu")
     with np.load("images.npz") as content:
         # Read by its reader, pixels have 256 levels.
-        images = geometry.normalization_.encode(np.rint(content["images"] * 255).astype(np.uint8)[:, None])
+        images = geometry.normalization.encode(np.rint(content["images"] * 255).astype(np.uint8)[:, None])
     run("denoise", "mnist", "images.npz", "--sigma", "1", "--out", tmp_path / "clean.npz")
     with np.load(tmp_path / "clean.npz") as content:
         np.testing.assert_allclose(content["denoised"], geometry.to_pixels(geometry.denoise(images, 1.0)), atol=1e-5)
@@ -134,11 +134,11 @@ def test_images_are_answered_by_images_with_their_labels(run, tmp_path):
 def test_a_report_is_told_what_the_columns_are(run, tmp_path, monkeypatch):
     calls = []
 
-    def report(self, X, path, **options):
+    def report(geometry, X, path, **options):
         calls.append((X.shape, path.name, options))
         return path
 
-    monkeypatch.setattr(MetricMatching, "report", report, raising=False)
+    monkeypatch.setattr("carre.report.write_report", report)
     more = ["--labels", "kind", "--pair", "0,5", "--pair", "1,2", "--title", "Circle", "--image-shape", "1x2"]
     run("report", "model", "points.csv", "-o", tmp_path / "page.html", *more)
     ((shape, name, options),) = calls

@@ -42,7 +42,13 @@ def test_addresses_and_anchors_are_left_alone():
 
 def test_types_that_say_nothing_are_left_out_of_signatures():
     signature, returned = reference._known_types(
-        None, "method", "gradient", None, None, "(X: Any, bandwidth: Any = None, *, dim: int | None = None)", "Any"
+        None,
+        "method",
+        "gradient",
+        None,
+        None,
+        "(X: Any, bandwidth: Any = None, *, dimension: int | None = None)",
+        "Any",
     )
-    assert signature == "(X, bandwidth = None, *, dim: int | None = None)"
+    assert signature == "(X, bandwidth = None, *, dimension: int | None = None)"
     assert returned is None

@@ -28,7 +28,7 @@ def test_the_tables_are_those_of_the_results(page, table, results):
     text = page.read_text(encoding="utf-8")
     for name, write in table.TABLES.items():
         assert table.fill(text, name, write(results)) == text
-    assert text.count("| `geodesic` |") == len(results["cases"])
+    assert text.count("| `path` |") == len(results["cases"])
 
 
 def test_peak_memory_keeps_within_the_formula(results):

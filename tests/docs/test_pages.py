@@ -55,8 +55,8 @@ def paths(names):
 
 
 def curvature(names):
-    assert names["scalar"].mean() == pytest.approx(2, abs=0.4)
-    assert ((names["mean"] * names["points"]).sum(1) < 0).all()  # inwards
+    assert names["curvature"].scalar.mean() == pytest.approx(2, abs=0.4)
+    assert ((names["curvature"].mean * names["points"]).sum(1) < 0).all()  # inwards
 
 
 def validity(names):
@@ -80,7 +80,7 @@ def save(names):
 
 
 def scale_and_rank(names):
-    assert names["known"].bandwidth_ == 0.15
+    assert names["known"].bandwidth == 0.15
     assert (names["fine"] == 2).mean() > 0.9
 
 
@@ -95,7 +95,7 @@ def own_parts(names):
 
 def getting_started(names):
     assert names["tangent"].shape == (5, 3, 2)
-    assert names["again"].bandwidth_ == names["geometry"].bandwidth_
+    assert names["again"].bandwidth == names["geometry"].bandwidth
 
 
 def toolkit(names):
@@ -107,13 +107,13 @@ def toolkit(names):
 
 
 def saving(names):
-    assert len(names["small"].landmarks_) == 100
+    assert len(names["small"].landmarks) == 100
     assert (names["again"].denoise(names["X"]) == names["own"].denoise(names["X"])).all()
     assert "model.safetensors is truncated: 1000 of" in names["printed"]
 
 
 def image_guide(names):
-    assert names["geometry"].sample_shape_ == (1, 8, 8)
+    assert names["geometry"].sample_shape == (1, 8, 8)
     assert names["directions"].shape == (6, 3, 1, 8, 8)
     assert names["weights"].shape == (6, 3)
     assert names["film"].shape == (1, 5, 1, 8, 8)

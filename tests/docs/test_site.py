@@ -1,5 +1,6 @@
 """The site builds without a warning, needs no network, describes every public name, and its links lead somewhere."""
 
+import inspect
 import os
 import re
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 from filelock import FileLock
 from sphinx.util.inventory import InventoryFile
 
-from carre import MetricMatching
+from carre import Geometry, Local, MetricMatching
 from tests.docs.pages import DOCS, pages
 
 sys.path.insert(0, str(DOCS / "_extensions"))
@@ -106,20 +107,32 @@ def test_every_public_name_is_described(site):
     names = {name for kind, entries in described.items() if kind.startswith("py:") for name in entries}
     public = {f"{room}.{name}" for room, module in reference.rooms().items() for name in module.__all__}
     assert sorted(public - names) == []
-    methods = [name for name in dir(MetricMatching) if not name.startswith("_")]
-    ours = [name for name in methods if getattr(MetricMatching, name).__module__.startswith("carre.")]
-    assert len(ours) > 30
-    assert sorted(f"carre.MetricMatching.{name}" for name in ours if f"carre.MetricMatching.{name}" not in names) == []
+    methods = {
+        f"carre.{face.__name__}.{name}"
+        for face in (Geometry, Local, MetricMatching)
+        for name, method in inspect.getmembers(face, inspect.isroutine)
+        if not name.startswith("_") and method.__module__.startswith("carre.")
+    }
+    assert len(methods) > 40
+    assert sorted(methods - names) == []
 
 
 def test_short_names_in_docstrings_become_links(site):
     text = (site / "reference" / "fields.html").read_text(encoding="utf-8")
-    assert 'href="geometry.html#carre.metric.LowRankMetric"' in text
+    assert 'href="metric.html#carre.metric.ComplementMetric"' in text
 
 
 def test_names_in_pages_become_links(site):
     text = (site / "how_to" / "paths.html").read_text(encoding="utf-8")
-    assert 'href="../reference/toolkit.html#carre.toolkit.lerp"' in text
+    assert 'href="../reference/toolkit.html#carre.toolkit.Straight"' in text
+
+
+def test_tools_are_described_once_and_found_as_methods(site):
+    text = (site / "reference" / "geometry.html").read_text(encoding="utf-8")
+    assert 'href="toolkit.html#carre.toolkit.local_dimension"' in text
+    assert 'id="carre.Geometry.dimension"' not in text
+    text = (site / "how_to" / "dimension.html").read_text(encoding="utf-8")
+    assert 'href="../reference/geometry.html#carre.Geometry.recommend_rank"' in text
 
 
 def test_files_outside_are_shown_with_their_links(site):

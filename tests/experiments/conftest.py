@@ -1,8 +1,6 @@
 """The modules of experiments."""
 
 import importlib
-import importlib.util
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +13,7 @@ EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 CPU = torch.device("cpu")
 
 
-NAMES = ("settings", "data", "classifier", "flow", "paths", "spectra", "summary")
+NAMES = ("settings", "data", "classifier", "flow", "paths", "spectra", "summary", "figures")
 
 
 @pytest.fixture(scope="module")
@@ -30,16 +28,8 @@ def strokes(mnist):
     return mnist.data.draw_strokes(80, 64, CPU)
 
 
-@pytest.fixture(scope="module")
-def script():
-    """Import a script of the stability experiment by its name."""
-    with pytest.MonkeyPatch.context() as patch:
-
-        def load(name: str):
-            spec = importlib.util.spec_from_file_location(f"stability_{name}", EXPERIMENTS / f"stability/{name}.py")
-            module = importlib.util.module_from_spec(spec)
-            patch.setitem(sys.modules, spec.name, module)
-            spec.loader.exec_module(module)
-            return module
-
-        yield load
+def pytest_collection_modifyitems(items):
+    """Leave experiments out of the fast run, which is about the library."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.slow)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from carre.training.defaults import DataScale
+from carre.training import DataScale
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -41,9 +41,9 @@ def test_the_experiment_runs_on_a_small_sphere():
 
 @pytest.mark.slow
 def test_the_quick_start_of_the_readme_runs_as_printed(capsys, tmp_path, monkeypatch, short_reports):
-    """As printed, but with half the training and a report that takes seconds."""
+    """As printed, but with a third of the training and a report that takes seconds."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(DataScale, "max_steps", lambda scale, device: 1000)
+    monkeypatch.setattr(DataScale, "max_steps", lambda scale, device: 700)
     code = re.search(r"## Quick start\n\n```python\n(.*?)```", README, re.DOTALL).group(1)
     assert len(code.strip().splitlines()) <= 13
     scope = {}

@@ -11,7 +11,7 @@ from carre.fields import ExactField
 from carre.manifolds import Sphere
 from carre.metric import LowRankMetric
 from carre.neighbors import TorchIndex
-from carre.toolkit import interpolate
+from carre.toolkit import Flow, path
 
 
 @pytest.fixture
@@ -95,12 +95,12 @@ def test_a_completed_curve_pays_for_the_leg_to_its_given_end(mnist):
     torch.testing.assert_close(curves.raw[:, -1], corner)
 
 
-def test_the_flow_is_that_of_interpolate(mnist):
-    """Before it arrives: from there on `interpolate` puts the given end, and the flow goes on."""
+def test_the_flow_is_that_of_the_toolkit(mnist):
+    """Before it arrives: from there on `Flow` puts the given end, and the flow goes on."""
     start, end = ends()
     method = mnist.settings.Method(bandwidth=0.1, step=0.2, ridge=0.01, landing=0.3, max_steps=4)
     field = ExactField(Sphere(2))
-    known = interpolate(field, start, end, 0.1, step=0.2, ridge=0.01, landing=0.3, max_steps=4, n_nodes=9)
+    known = path(field, start, end, 0.1, method=Flow(0.2, 0.01, 0.3, max_steps=4), n_nodes=9)
     assert not bool(known.arrived.any())
     torch.testing.assert_close(mnist.flow.join(field, start, end, method, 9).raw, known.nodes)
 
@@ -276,3 +276,32 @@ def test_eigenvectors_are_counted_from_one_and_those_beyond_the_rank_left_out(mn
     # The last of three directions is the normal one.
     torch.testing.assert_close((vectors[:, 1] * ends()[0]).sum(-1).abs(), torch.ones(2, dtype=torch.float64))
     assert bool((values[:, 0] > 0.9).all() and (values[:, 1] < 0.1).all())
+
+
+# Figures.
+
+
+def test_spectra_are_summed_up_for_every_class_and_end_at_the_whole(mnist):
+    values = {"0": np.array([1.0, 0.5, 0.5]), "1": np.array([1.0, 0.25, 0.0])}
+    left, right = mnist.figures.plot_class_spectra(values).axes
+    sums = {line.get_label(): line.get_ydata() for line in left.lines}
+    np.testing.assert_allclose(sums["0"], [1.0, 1.5, 2.0])
+    np.testing.assert_allclose(sums["1"], [1.0, 1.25, 1.25])
+    assert all(line.get_ydata()[-1] == 1 for line in right.lines)
+    np.testing.assert_array_equal(left.lines[0].get_xdata(), [1, 2, 3])
+
+
+def test_ten_classes_look_different(mnist):
+    left, right = mnist.figures.plot_class_spectra({str(k): np.array([1.0, 0.1 * k]) for k in range(10)}).axes
+    looks = {(line.get_color(), line.get_linestyle()) for line in left.lines}
+    assert len(looks) == 10
+    assert [text.get_text() for text in right.get_legend().get_texts()] == [str(k) for k in range(10)]
+
+
+def test_an_odd_group_of_pictures_leaves_its_neighbor_empty(mnist):
+    rows = {name: np.random.default_rng(0).uniform(0, 1, (4, 6, 5)) for name in ("straight", "curved")}
+    figure = mnist.figures.plot_image_rows({str(k): rows for k in range(3)}, title="Paths")
+    assert [len(axes.images) for axes in figure.axes] == [1, 1, 1, 0]
+    assert [axes.get_title() for axes in figure.axes] == ["0", "1", "2", ""]
+    assert not figure.axes[3].axison
+    assert figure.get_suptitle() == "Paths"

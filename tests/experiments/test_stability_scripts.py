@@ -9,18 +9,14 @@ import torch
 from carre.data import ImageDataset
 from carre.fields import KernelField
 from carre.metric import LowRankMetric
-
-
-@pytest.fixture(scope="module")
-def truth(script):
-    return script("truth")
+from experiments.stability import recipe, truth
 
 
 def gaussian(n, deviations, seed=0):
     return torch.tensor(deviations) * torch.randn(n, len(deviations), generator=torch.Generator().manual_seed(seed))
 
 
-def test_an_exact_sum_is_the_kernel_field(truth):
+def test_an_exact_sum_is_the_kernel_field():
     samples = gaussian(300, [1.0] * 5)
     exact = truth.Truth(samples[:3], samples, 0.7)
     own = KernelField(samples).metric(samples[:3], 0.7)
@@ -29,7 +25,7 @@ def test_an_exact_sum_is_the_kernel_field(truth):
         assert torch.allclose(covariance, other.mT @ other, atol=1e-5)
 
 
-def test_distances_are_those_of_the_matrices(truth):
+def test_distances_are_those_of_the_matrices():
     samples = gaussian(300, [1.0] * 5)
     exact = truth.Truth(samples[:3], samples, 0.7)
     other = truth.Kept(torch.randn(3, 2, 5, generator=torch.Generator().manual_seed(1)))
@@ -40,14 +36,14 @@ def test_distances_are_those_of_the_matrices(truth):
     assert float(exact.distances(exact).max()) < 1e-3
 
 
-def test_filling_adds_noise_as_the_posterior_forgets(truth):
+def test_filling_adds_noise_as_the_posterior_forgets():
     """(I − S)σ: all of it without variance, half of it with the variance σ², none with much more."""
     samples = gaussian(50_000, [10.0, 1.0, 0.0])
     filled = truth.Filler(samples)(samples, 1.0) - samples
     assert filled.std(0).tolist() == pytest.approx([1 / 101, 0.5, 1.0], rel=0.05)
 
 
-def test_for_gaussian_data_the_constant_metric_is_right_and_no_place_is_special(truth):
+def test_for_gaussian_data_the_constant_metric_is_right_and_no_place_is_special():
     samples = gaussian(20_000, [2.0, 1.0, 0.2])
     found = truth.measure_places(1.0, samples[:8], samples, truth.Filler(samples))
     assert found["constant S"]["distance"] < 0.1
@@ -58,7 +54,7 @@ def test_for_gaussian_data_the_constant_metric_is_right_and_no_place_is_special(
 
 
 @pytest.mark.slow
-def test_every_metric_is_asked_at_its_place(truth, monkeypatch):
+def test_every_metric_is_asked_at_its_place(monkeypatch):
     """A field that is I at the clean images and 4I elsewhere."""
     images = gaussian(4, [1.0] * 4, seed=1).reshape(4, 1, 2, 2)
     clean = images.flatten(1)
@@ -85,7 +81,7 @@ def test_every_metric_is_asked_at_its_place(truth, monkeypatch):
     assert found[truth.OURS]["shift"] == pytest.approx([0.5, 1.0, 2.0, 4.0, 8.0, 16.0], rel=1e-4)
 
 
-def test_networks_need_a_model(truth, tmp_path, capsys):
+def test_networks_need_a_model(tmp_path, capsys):
     with pytest.raises(SystemExit):
         truth.main(["--data", str(tmp_path), "--out", str(tmp_path)])
     assert "--model and --inception are needed" in capsys.readouterr().err
@@ -94,8 +90,7 @@ def test_networks_need_a_model(truth, tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_four_recipes_are_compared(script, tmp_path, monkeypatch):
-    recipe = script("recipe")
+def test_four_recipes_are_compared(tmp_path, monkeypatch):
     pixels = np.random.default_rng(0).integers(0, 255, (60, 1, 8, 8), dtype=np.uint8)
     monkeypatch.setattr(recipe, "load_mnist", lambda folder, split: ImageDataset(pixels))
     monkeypatch.setattr(recipe, "_N_HELD_OUT", 10)

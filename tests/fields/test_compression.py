@@ -2,7 +2,7 @@
 
 import torch
 
-from carre.fields.compression import compress, iterate_subspace
+from carre.fields._compression import compress, iterate_subspace
 
 
 def test_subspace_iteration_finds_the_leading_eigenvectors(rng):

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from carre.evaluation import peak_memory
 from carre.fields import NeuralField
 from carre.metric import AffineFrame
 from carre.networks import UNetSettings, build_image_model
+from experiments.measures import peak_memory
 from tests.networks.unets import Held, numel
 
 

@@ -43,7 +43,7 @@ class WienerModel(nn.Module):
 def random_network(samples):
     torch.manual_seed(0)
     frame = AffineFrame.of(samples)
-    model = build_model(frame.dim, 3, width=16, n_blocks=1, spread=1.0)
+    model = build_model(frame.hull_dim, 3, width=16, n_blocks=1, spread=1.0)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.3)
     return NeuralField(model, frame)
@@ -63,7 +63,7 @@ class TestNeuralField(FieldConformance):
         rotation = torch.linalg.qr(torch.randn(5, 3, generator=rng, dtype=torch.float64))[0]
         samples = 7.0 + (torch.randn(3000, 3, generator=rng, dtype=torch.float64) * deviations) @ rotation.mT
         frame = AffineFrame.of(samples)
-        assert frame.dim == 3
+        assert frame.hull_dim == 3
         variances = frame.encode(samples).var(0, correction=0)
         field = NeuralField(WienerModel(variances), frame)
         truth = ExactField(Gaussian(samples.mean(0), torch.cov(samples.mT, correction=0)))
@@ -102,8 +102,8 @@ class TestNeuralField(FieldConformance):
     @pytest.mark.parametrize("chunk", [1, 3, 100])
     def test_the_chunk_that_is_asked_for_is_taken(self, chunk, field, points, monkeypatch):
         sizes, cut = [], NeuralField(field.model, field.frame, chunk=chunk)
-        inside = NeuralField._outside
-        monkeypatch.setattr(NeuralField, "_outside", lambda self, *a: sizes.append(len(a[2])) or inside(self, *a))
+        inside = NeuralField._evaluate
+        monkeypatch.setattr(NeuralField, "_evaluate", lambda self, *a: sizes.append(len(a[0])) or inside(self, *a))
         torch.testing.assert_close(cut.metric(points, 0.4).dense(), field.metric(points, 0.4).dense())
         assert max(sizes[: -(-len(points) // chunk)]) == min(chunk, len(points))
 

@@ -171,7 +171,7 @@ def test_without_truncation_the_factor_is_one_and_far_out_it_tends_to_that_of_a_
     field = KernelField(samples, n_neighbors=10)
     reach = (samples[None] - points[:, None]).square().sum(-1).sort(1).values[:, 9]
     torch.testing.assert_close(field.truncation(points, 1e6, 2), reach / 1e12 / 4, rtol=1e-6, atol=0)
-    with pytest.raises(ValueError, match="dim must be positive; got 0"):
+    with pytest.raises(ValueError, match="dimension must be positive; got 0"):
         field.truncation(points, 0.2, 0)
 
 

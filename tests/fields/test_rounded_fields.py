@@ -6,7 +6,7 @@ import torch
 from carre.fields import NeuralField, ScoreField, SteinField
 from carre.metric import AffineFrame
 from carre.networks import UNetSettings, build_image_model
-from carre.networks.convolution import Convolution
+from carre.networks.unet import Convolution
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from carre.evaluation import oracle_errors, peak_memory, tangent_errors
 from carre.fields import ExactField, ScoreField
 from carre.manifolds import FiniteSet, Gaussian, Sphere, SubspaceGaussian
 from carre.metric import LowRankMetric
+from experiments.measures import peak_memory
+from experiments.measures.accuracy import oracle_errors, tangent_errors
 from tests.fields.conformance import FieldConformance
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from carre.evaluation import eigenvalue_profile, tangent_errors
 from carre.fields import ExactField, SteinField
 from carre.manifolds import FiniteSet, Gaussian, Sphere
+from experiments.measures.accuracy import eigenvalue_profile, tangent_errors
 from tests.fields.conformance import FieldConformance
 
 

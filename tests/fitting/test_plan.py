@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from carre.fitting import FitSettings, fit_field, plan_fit
+from carre.fitting import FitSettings, carry_out, make_plan
+from carre.fitting._fit import _selection
 
 CPU = torch.device("cpu")
 QUICK = {"max_steps": 2, "width": 16, "n_blocks": 1, "batch_size": 16}
@@ -16,29 +17,38 @@ def samples():
 
 
 def test_a_plan_is_what_the_fit_does(samples):
-    settings = FitSettings(**QUICK, bandwidth=0.3)
-    plan = plan_fit(samples, settings, seed=0, device=CPU)
-    fit = fit_field(samples, settings, seed=0, device=CPU)
-    assert plan.rank == fit.rank
-    assert plan.hull_dim == fit.field.frame.dim == 2
-    assert plan.n_parameters == sum(weights.numel() for weights in fit.field.model.parameters())
-    assert plan.max_steps == fit.history.steps
-    assert plan.bandwidth_range == fit.bandwidth_range
+    plan = make_plan(samples, FitSettings(**QUICK, bandwidth=0.3), seed=0, device=CPU)
+    geometry = carry_out(plan)
+    assert plan.rank == geometry.rank
+    assert plan.frame.hull_dim == geometry.hull_dim == 2
+    assert plan.costs()[0] == sum(weights.numel() for weights in geometry.field.model.parameters())
+    assert plan.max_steps == geometry.history.steps
+    assert plan.bandwidth_range == geometry.bandwidth_range
+    assert plan.network == "residual MLP of width 16"
 
 
 def test_a_budget_of_time_alone_bounds_no_steps(samples):
-    plan = plan_fit(samples, FitSettings(max_seconds=5.0), seed=0, device=CPU)
-    assert (plan.max_steps, plan.max_seconds) == (None, 5.0)
+    plan = make_plan(samples, FitSettings(max_seconds=5.0), seed=0, device=CPU)
+    assert (plan.max_steps, plan.config.max_seconds) == (None, 5.0)
 
 
 def test_more_samples_and_larger_batches_take_more_memory(samples):
     def memory(factor, **settings):
-        return plan_fit(samples.repeat(factor, 1), FitSettings(**{**QUICK, **settings}), seed=0, device=CPU).memory
+        told = FitSettings(**{**QUICK, **settings})
+        return make_plan(samples.repeat(factor, 1), told, seed=0, device=CPU).costs()[1]
 
     assert memory(1) < memory(2) < memory(2, batch_size=64) < memory(2, batch_size=64, width=64)
 
 
 def test_images_are_planned_with_a_unet():
     images = torch.rand(40, 64, generator=torch.Generator().manual_seed(0))
-    plan = plan_fit(images, FitSettings(), seed=0, device=CPU, sample_shape=(1, 8, 8))
+    plan = make_plan(images, FitSettings(), seed=0, device=CPU, sample_shape=(1, 8, 8))
     assert plan.network == "U-Net of 64 channels"
+
+
+@pytest.mark.parametrize(("rank", "dim", "count"), [(2, 3, 512), (100, 784, 213), (4096, 100, 64), (64, 512, 512)])
+@pytest.mark.parametrize("memory", [1, 2**40])
+def test_the_scale_is_chosen_at_as_many_samples_on_every_machine(rank, dim, count, memory, monkeypatch):
+    monkeypatch.setattr("carre.backend.memory.available_memory", lambda device: memory)
+    samples = torch.arange(600.0)[:, None].expand(-1, dim)
+    assert torch.equal(_selection(samples, rank, CPU), samples[:count])

@@ -19,8 +19,8 @@ from carre.manifolds import (
     TorusOfRevolution,
     Union,
 )
-from carre.manifolds.bessel import bessel_ratio, log_normalizer
-from carre.manifolds.square_root import symmetric_square_root
+from carre.manifolds.sphere import bessel_ratio, log_normalizer
+from carre.metric.spectrum import symmetric_square_root
 
 from .oracles import SMOOTH, noisy_points
 

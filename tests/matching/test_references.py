@@ -7,7 +7,7 @@ import torch
 
 from carre.manifolds import FiniteSet
 from carre.matching import perturb_among
-from carre.matching.references import source_posterior
+from carre.matching.perturbation import source_posterior
 
 
 def atoms():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from carre.metric import AffineFrame, ComplementMetric, LowRankMetric, projector_distance
+from carre.metric import ComplementMetric, LowRankMetric, projector_distance
 
 
 def random_complement(rng, *, batch=(5,), k=2, dim=7, level=1.3, ridge=0.0, dtype=torch.float64, share=0.9):
@@ -71,21 +71,19 @@ def test_the_spectrum_is_that_of_the_dense_matrix(metric):
     torch.testing.assert_close(rebuilt, metric.dense())
 
 
-def test_it_stands_in_wherever_a_low_rank_metric_is_read_through_its_factor(rng, metric):
-    """G = FᵀF + λI holds for its own factor and ridge, so that code which knows only these is right as well."""
-    twin = LowRankMetric(metric.factor, metric.ridge)
+def test_its_sibling_of_full_rank_says_the_same(rng, metric):
+    """Every answer is that of the LowRankMetric whose factor is the square root of cI − HᵀH."""
+    values, vectors = torch.linalg.eigh(metric.with_ridge(0.0).dense())
+    twin = LowRankMetric(values.clamp_min(0).sqrt().unsqueeze(-1) * vectors.mT, metric.ridge)
     assert (metric.rank, metric.dim) == (twin.rank, twin.dim)
+    assert not isinstance(metric, LowRankMetric)
     torch.testing.assert_close(twin.dense(), metric.dense())
-    torch.testing.assert_close(metric.gram(), twin.gram())
     torch.testing.assert_close(metric.with_ridge(0.8).dense(), twin.with_ridge(0.8).dense())
     torch.testing.assert_close(metric.scaled(0.5).dense(), twin.scaled(0.5).dense())
-
-
-def test_a_frame_lifts_it(rng):
-    metric = random_complement(rng, dim=3, k=1)
-    basis = torch.linalg.qr(torch.randn(6, 3, generator=rng, dtype=torch.float64))[0]
-    lifted = AffineFrame(torch.zeros(6, dtype=torch.float64), 2.0, basis).lift(metric)
-    torch.testing.assert_close(lifted.dense(), basis @ metric.dense() @ basis.mT)
+    rows = torch.randn(*metric.removed.shape[:-2], 3, metric.dim, generator=rng, dtype=torch.float64)
+    torch.testing.assert_close(metric.congruence(rows, rows[..., :2, :]), twin.congruence(rows, rows[..., :2, :]))
+    torch.testing.assert_close(metric.with_ridge(0.5).solve(rows), twin.with_ridge(0.5).solve(rows))
+    torch.testing.assert_close(twin.frobenius_product(metric), metric.frobenius_product(twin))
 
 
 def test_samples_have_covariance_g(rng):
@@ -102,7 +100,9 @@ def test_sampling_one_removed_direction_is_the_closed_form(rng):
     norm = torch.linalg.vector_norm(metric.removed, dim=-1, keepdim=True)
     unit, c = metric.removed / norm, 1 - (1 - norm.square()).sqrt()
     expected = torch.eye(7, dtype=torch.float64) - c * unit.mT @ unit
-    torch.testing.assert_close(metric.factor, expected)
+    noise = torch.randn(4, 5, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    draws = metric.sample(4, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(draws, torch.einsum("bde,nbe->nbd", expected, noise))
 
 
 def test_leading_directions_are_given_where_they_lead_and_refused_where_not(rng):
@@ -111,7 +111,7 @@ def test_leading_directions_are_given_where_they_lead_and_refused_where_not(rng)
         truth = torch.linalg.eigh(metric.dense())[1][..., -dim:]
         assert projector_distance(metric.tangent_basis(dim), truth).max() < 1e-6
     for dim in (0, 1, 2, 6):
-        with pytest.raises(ValueError, match="dim must lie between 3 and 5: the first 3 eigenvalues"):
+        with pytest.raises(ValueError, match=r"dimension must lie between 3 and 5 \(the first 3 eigenvalues"):
             metric.tangent_basis(dim)
 
 
@@ -120,7 +120,7 @@ def test_nothing_removed_is_a_multiple_of_the_identity_and_can_be_differentiated
     metric = ComplementMetric(rows, 0.25)
     torch.testing.assert_close(metric.dense(), 0.25 * torch.eye(4, dtype=torch.float64).expand(2, 4, 4))
     torch.testing.assert_close(metric.spectrum().vectors.mT @ metric.spectrum().vectors, 4 * metric.dense())
-    (metric.factor.sum() + metric.trace().sum()).backward()
+    (metric.sample(3).sum() + metric.trace().sum()).backward()
     assert torch.isfinite(rows.grad).all()
 
 
@@ -140,7 +140,7 @@ def test_indexing_moving_and_detaching_keep_what_it_is(rng):
     assert len(metric[torch.zeros(5, dtype=torch.bool)]) == 0
     moved = metric.to(torch.float32)
     assert isinstance(moved, ComplementMetric)
-    assert moved.removed.dtype == moved.factor.dtype == torch.float32
+    assert moved.removed.dtype == moved.dtype == torch.float32
     assert (moved.level, moved.ridge) == (metric.level, metric.ridge)
     attached = ComplementMetric(metric.removed.clone().requires_grad_(), metric.level)
     assert attached.trace().requires_grad
@@ -167,6 +167,7 @@ def test_it_cannot_be_changed(rng):
         (torch.zeros(1, 2), 1.0, float("nan"), "level and ridge must be at least 0"),
     ],
 )
+@pytest.mark.usefixtures("unchecked")
 def test_a_metric_that_would_not_be_positive_is_refused(removed, level, ridge, message):
     with pytest.raises(ValueError, match=message):
         ComplementMetric(removed, level, ridge)
@@ -175,4 +176,4 @@ def test_a_metric_that_would_not_be_positive_is_refused(removed, level, ridge, m
 def test_a_negative_scale_is_refused(rng):
     with pytest.raises(ValueError, match="scale must be at least 0"):
         random_complement(rng).scaled(-1.0)
-    torch.testing.assert_close(random_complement(rng).scaled(0.0).factor, torch.zeros(5, 7, 7).double())
+    torch.testing.assert_close(random_complement(rng).scaled(0.0).dense(), torch.zeros(5, 7, 7).double())

@@ -14,7 +14,7 @@ def flat_samples(rng, n=50, dim=6, hull=3):
 def test_a_frame_finds_the_hull_and_loses_nothing(rng):
     samples = flat_samples(rng)
     frame = AffineFrame.of(samples)
-    assert frame.dim == 3
+    assert frame.hull_dim == 3
     coordinates = frame.encode(samples)
     torch.testing.assert_close(frame.decode(coordinates), samples)
     torch.testing.assert_close(coordinates.mean(0), torch.zeros(3, dtype=torch.float64), atol=1e-12, rtol=0)
@@ -30,7 +30,7 @@ def test_the_metric_of_a_dataset_is_the_lifted_metric_of_its_coordinates(rng):
     points = samples[:5] + torch.randn(5, 6, generator=rng, dtype=torch.float64)
     inside = ExactField(FiniteSet(frame.encode(samples)))
     outside = ExactField(FiniteSet(samples))
-    lifted = frame.lift(inside.metric(frame.encode(points), 0.7 / frame.scale))
+    lifted = LowRankMetric(frame.lift(inside.metric(frame.encode(points), 0.7 / frame.scale).factor))
     torch.testing.assert_close(lifted.dense(), outside.metric(points, 0.7).dense(), atol=1e-10, rtol=0)
     mean = frame.decode(inside.denoise(frame.encode(points), 0.7 / frame.scale))
     torch.testing.assert_close(mean, outside.denoise(points, 0.7))
@@ -40,23 +40,23 @@ def test_full_dimensional_data_keep_their_coordinates(rng):
     samples = torch.randn(50, 4, generator=rng, dtype=torch.float64)
     frame = AffineFrame.of(samples)
     assert frame.basis is None
-    metric = LowRankMetric(torch.randn(2, 3, 4, generator=rng, dtype=torch.float64))
-    assert frame.lift(metric) is metric
+    factor = torch.randn(2, 3, 4, generator=rng, dtype=torch.float64)
+    assert frame.lift(factor) is factor
 
 
 def test_fewer_samples_than_columns_span_at_most_n_minus_one(rng):
     samples = torch.randn(5, 40, generator=rng)
-    assert AffineFrame.of(samples).dim == 4
+    assert AffineFrame.of(samples).hull_dim == 4
 
 
 def test_rounding_of_float32_is_not_mistaken_for_a_dimension(rng):
     samples = (1000.0 + flat_samples(rng, n=500)).to(torch.float32)
-    assert AffineFrame.of(samples).dim == 3
+    assert AffineFrame.of(samples).hull_dim == 3
 
 
 def test_a_small_true_dimension_is_kept(rng):
     samples = torch.randn(500, 3, generator=rng, dtype=torch.float64) * torch.tensor([1.0, 1.0, 1e-3])
-    assert AffineFrame.of(samples).dim == 3
+    assert AffineFrame.of(samples).hull_dim == 3
 
 
 def test_one_repeated_point_has_no_geometry():

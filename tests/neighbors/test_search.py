@@ -15,10 +15,8 @@ from carre.neighbors import (
     build_index,
     measure_recall,
 )
-from carre.neighbors.brute_force import smallest
-from carre.neighbors.choice import KINDS
-from carre.neighbors.memory import available_memory, full_precision, working_memory
-from carre.neighbors.protocol import checked_count
+from carre.neighbors.engines import KINDS
+from carre.neighbors.index import checked_count, smallest
 
 EXACT = ["torch", "faiss", "sklearn"]
 APPROXIMATE = ["hnsw", "ivf"]
@@ -107,7 +105,7 @@ def test_approximate_searches_find_most_neighbors_and_say_how_many(rng, kind):
     samples = torch.randn(4000, 3, generator=rng, dtype=torch.float64)
     queries = torch.randn(200, 3, generator=rng, dtype=torch.float64)
     index = build_index(samples, kind)
-    recall = index.recall(queries, 20)
+    recall = measure_recall(index, queries, 20)
     assert 0.9 <= recall <= 1.0
     found = index.search(queries, 20)
     truth = true_distances(samples, queries, 20)
@@ -205,25 +203,6 @@ print(bool((a == b).all()), (torch.randn(300, 300) @ torch.randn(300, 300)).shap
 """
     printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert printed.startswith("True")
-
-
-def test_memory_is_a_share_of_what_is_free_unless_it_is_given(monkeypatch):
-    cpu = torch.device("cpu")
-    assert available_memory(cpu) > 0
-    assert working_memory(cpu, 123) == 123
-    monkeypatch.setattr("carre.neighbors.memory.available_memory", lambda device: 2**28)
-    assert working_memory(cpu) == 2**26
-
-
-def test_products_are_exact_inside_and_the_callers_choice_is_restored():
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        with full_precision():
-            assert torch.get_float32_matmul_precision() == "highest"
-        assert torch.get_float32_matmul_precision() == "high"
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 @pytest.mark.gpu

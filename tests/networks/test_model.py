@@ -14,6 +14,8 @@ from carre.networks import (
     PlainBlock,
     build_model,
 )
+from carre.networks.model import round_weights
+from tests.networks.unets import model_of
 
 
 def sigma(*values):
@@ -114,7 +116,7 @@ def test_a_users_denoiser_is_called_in_the_units_of_the_data(rng):
 def test_a_denoiser_with_the_wrong_shape_is_named():
     frame = AffineFrame.of(torch.eye(4))
     with pytest.raises(ValueError, match="denoiser must return one point per input"):
-        FrozenDenoiser(lambda y, s: y[:, :2], frame)(torch.zeros(5, frame.dim), torch.ones(5))
+        FrozenDenoiser(lambda y, s: y[:, :2], frame)(torch.zeros(5, frame.hull_dim), torch.ones(5))
 
 
 def test_uncentered_models_have_no_mean():
@@ -132,3 +134,31 @@ def test_a_denoiser_that_is_a_module_is_copied_and_frozen():
     assert not any(parameter.requires_grad for parameter in copied.parameters())
     assert denoiser.weight.dtype == torch.float64
     assert denoiser.weight.requires_grad
+
+
+@pytest.mark.parametrize("kind", ["unet", "gated", "plain"])
+def test_rounding_changes_no_bit_under_autocast(kind, rng):
+    """Weights that were rounded once give the bits of weights that are rounded at every call."""
+    torch.manual_seed(0)
+    model = model_of() if kind == "unet" else build_model(36, 2, width=16, n_blocks=1, spread=1.0, block=kind)
+    model = model.float().requires_grad_(False)
+    points, sigma = torch.randn(2, 36, generator=rng), torch.tensor([0.1, 0.7])
+    with torch.autocast("cpu", torch.bfloat16):
+        before = model(points, sigma)
+        round_weights(model)
+        after = model(points, sigma)
+    assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))
+    rounded = [name for name, value in model.named_parameters() if value.dtype == torch.bfloat16]
+    assert {"mean.trunk.head.weight", "factor.trunk.film.weight"} <= set(rounded)
+    assert not any("bias" in name or "norm" in name for name in rounded)
+
+
+def test_what_a_user_gave_is_never_rounded():
+    given = FrozenDenoiser(build_model(3, 2, width=8, n_blocks=1, spread=1.0).mean, AffineFrame(torch.zeros(3), 1.0))
+    model = build_model(3, 2, width=8, n_blocks=1, spread=1.0, mean=given)
+    round_weights(model)
+    assert {value.dtype for value in model.mean.parameters()} == {torch.float32}
+    assert torch.bfloat16 in {value.dtype for value in model.factor.parameters()}
+    other = nn.Linear(2, 2)
+    round_weights(other)
+    assert other.weight.dtype == torch.float32

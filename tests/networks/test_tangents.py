@@ -5,9 +5,8 @@ import torch
 from torch.autograd import forward_ad
 
 from carre.networks import build_model
-from carre.networks.convolution import Convolution
-from carre.networks.pointwise import layer_norm, modulated_activation
-from carre.networks.tangents import split_dual
+from carre.networks.pointwise import layer_norm, modulated_activation, split_dual
+from carre.networks.unet import Convolution
 from tests.networks.unets import model_of
 
 STEP = 1e-5

@@ -12,10 +12,10 @@ from torch import nn
 from carre.fields import NeuralField
 from carre.metric import AffineFrame
 from carre.networks import UNet, UNetSettings, build_image_model, rebuild_model
-from carre.networks.convolution import Convolution, SpatialAttention
-from carre.storage import export_field, load, save
+from carre.networks.unet import Convolution, SpatialAttention
+from carre.storage import export, load, save
 from tests.networks.unets import model_of, numel
-from tests.storage.states import randomized, tiny_state
+from tests.storage.geometries import randomized, tiny_geometry
 
 PLAIN = UNetSettings(channels=4, multipliers=(1, 2), n_blocks=1, attention=())
 WIDE = dataclasses.replace(PLAIN, head_channels=10)
@@ -172,13 +172,12 @@ def test_a_saved_model_gives_the_same_bits(tmp_path, points, dtype):
     field = field_of(BOTH)
     landmarks = torch.randn(10, numel(ODD), generator=torch.Generator().manual_seed(3))
     about = {
-        "n_features_in": numel(ODD),
-        "feature_names_in": None,
+        "feature_names": None,
         "sample_shape": ODD,
         "rank": 3,
         "parameters": {"network": BOTH},
     }
-    save(tiny_state(field=field, landmarks=landmarks, **about), tmp_path / "x")
+    save(tiny_geometry(field=field, landmarks=landmarks, **about), tmp_path / "x")
     again = load(tmp_path / "x")
     assert again.parameters["network"] == BOTH
     assert torch.equal(again.field.metric(points.to(dtype), 0.3).factor, field.metric(points.to(dtype), 0.3).factor)
@@ -196,7 +195,7 @@ def test_a_model_can_be_rebuilt_and_pickled(points):
 @pytest.mark.slow
 def test_an_exported_field_gives_the_same_numbers_for_any_number_of_images(tmp_path, points):
     field = field_of(BOTH)
-    export_field(field, tmp_path / "field.pt2", kind="metric")
+    export(tiny_geometry(field=field), tmp_path / "field.pt2", kind="metric")
     program = torch.export.load(tmp_path / "field.pt2").module()
     for n in (1, 2, 4):
         expected = field.metric(points[:n], 0.3).factor

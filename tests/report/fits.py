@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from carre import MetricMatching
+from carre import Geometry, fit
 from carre.data import ImageDataset
 from carre.networks import UNetSettings
-from carre.report.inputs import as_input
-from carre.report.measuring import measure
-from carre.report.report import render
+from carre.report._inputs import as_input
+from carre.report._measuring import measure
+from carre.report.page import render
 
 EVIL = "</script><b>&\"'"
 
@@ -34,30 +34,30 @@ def pictures(n: int = 40) -> ImageDataset:
     return ImageDataset(pixels, heights % 2, name="bars", class_names=("even", "odd"))
 
 
-def _fitted(samples: Any, **options: Any) -> MetricMatching:
+def fitted(samples: Any, **options: Any) -> Geometry:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         options = {"max_steps": 60, "random_state": 0, "device": "cpu", "verbose": False, **options}
-        return MetricMatching(**options).fit(samples)
+        return fit(samples, **options)
 
 
 @functools.cache
-def plane_geometry() -> MetricMatching:
-    return _fitted(circle(), width=32, bandwidth_range=(0.05, 1.0))
+def plane_geometry() -> Geometry:
+    return fitted(circle(), width=32, bandwidth_range=(0.05, 1.0))
 
 
 @functools.cache
-def table_geometry() -> MetricMatching:
-    return _fitted(circle(dim=10), width=32, bandwidth=0.25)
+def table_geometry() -> Geometry:
+    return fitted(circle(dim=10), width=32, bandwidth=0.25)
 
 
 @functools.cache
-def image_geometry() -> MetricMatching:
+def image_geometry() -> Geometry:
     network = UNetSettings(channels=4, multipliers=(1,), n_blocks=1, attention=())
-    return _fitted(pictures(), network=network, rank=4, bandwidth=0.5, batch_size=8, max_steps=4)
+    return fitted(pictures(), network=network, rank=4, bandwidth=0.5, batch_size=8, max_steps=4)
 
 
-def content_of(geometry: MetricMatching, samples: Any, **options: Any) -> Any:
+def content_of(geometry: Geometry, samples: Any, **options: Any) -> Any:
     asked = {name: options.pop(name) for name in ("bandwidth", "max_points", "seconds") if name in options}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from carre.report.report import render
+from carre.report.page import render
 from tests.report.browser import CHROMIUM, Browser
 from tests.report.fits import (
     EVIL,
@@ -112,7 +112,7 @@ def test_pointing_at_a_dot_shows_the_values_of_its_row(browser, kind):
     browser.point(*place_of(browser, point))
     shown = readout(browser)
     scales = content.scales
-    assert shown.startswith(f"Row {content.rows[point]}\n")
+    assert shown.startswith(f"Row {content.survey.rows[point]}\n")
     assert f"local dimension at σ\n{scales.dimension[scales.chosen, point]}" in shown
     for column in content.columns:
         value = re.search(re.escape(column.name) + r"\n(.*)", shown)[1]
@@ -130,12 +130,12 @@ def test_a_dot_is_kept_by_a_click_and_by_a_tap(browser):
     browser.open(page("plane"))
     browser.point(*place_of(browser, point), click=True)
     browser.point(5, 5)
-    assert readout(browser).startswith(f"Row {content.rows[point]} (kept)")
+    assert readout(browser).startswith(f"Row {content.survey.rows[point]} (kept)")
     browser.open(page("plane"), **PHONE)
     browser.tap(*place_of(browser, point))
     below = "(id => document.getElementById(id).getBoundingClientRect())"
     assert browser.run(f"{below}('readout').top >= {below}('marks').bottom"), "the map should not be covered"
-    assert readout(browser).startswith(f"Row {content.rows[point]} (kept)")
+    assert readout(browser).startswith(f"Row {content.survey.rows[point]} (kept)")
     assert browser.run("document.documentElement.scrollWidth") <= 360
 
 
@@ -263,7 +263,7 @@ def test_without_scripts_the_static_parts_are_there(browser):
 def test_ten_thousand_points_make_a_small_file_that_answers_at_once(browser, tmp_path):
     samples = np.repeat(circle(), 84, axis=0)[:10_000] + 0.01 * np.random.default_rng(1).standard_normal((10_000, 2))
     content = content_of(plane_geometry(), samples, columns={"x": samples[:, 0]}, pairs=0, seconds=60.0)
-    assert len(content.rows) == 10_000
+    assert len(content.survey.rows) == 10_000
     path = tmp_path / "many.html"
     path.write_text(render(content), encoding="utf-8")
     assert path.stat().st_size < 5e6

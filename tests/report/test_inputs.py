@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from carre.report import write_report
-from carre.report.columns import as_column
-from carre.report.inputs import as_input
+from carre.report._inputs import as_column, as_input
 from tests.report.fits import circle, image_geometry, pictures, plane_geometry
 
 BAD = {
@@ -51,7 +50,7 @@ def test_a_folder_is_no_file(tmp_path):
 
 
 def test_points_of_another_kind_are_refused_as_everywhere():
-    with pytest.raises(ValueError, match="features"):
+    with pytest.raises(ValueError, match="X must have 2 columns, like the samples of the fit; got 3"):
         as_input(plane_geometry(), np.zeros((5, 3)))
 
 

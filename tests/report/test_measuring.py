@@ -1,17 +1,20 @@
 """What a report says is what the geometry answers."""
 
 import hashlib
-import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from carre import MetricMatching
-from carre.report.scale_table import scale_grid
+from carre.report._inputs import as_input
+from carre.report._judgment import check_points
+from carre.report._measuring import scale_grid
+from carre.report._survey import Survey
 from tests.report.fits import (
     circle,
     content_of,
+    fitted,
     image_content,
     image_geometry,
     pictures,
@@ -42,9 +45,9 @@ def test_the_headline_is_the_estimate_of_the_geometry():
 def test_the_slider_runs_over_the_scales_that_were_compared_at_the_fit():
     geometry = plane_geometry()
     scales = plane_content().scales
-    assert scales.bandwidth[scales.chosen] == geometry.bandwidth_
+    assert scales.bandwidth[scales.chosen] == geometry.bandwidth
     assert len(scales.bandwidth) <= 13
-    assert set(scales.bandwidth) <= set(geometry.scale_profile_.bandwidth)
+    assert set(scales.bandwidth) <= set(geometry.scale_profile.bandwidth)
 
 
 def test_another_scale_is_put_among_the_others():
@@ -57,17 +60,27 @@ def test_another_scale_is_put_among_the_others():
 @pytest.mark.slow
 def test_a_scale_that_was_given_at_the_fit_stands_among_those_that_were_trained_on():
     geometry = table_geometry()
-    assert geometry.scale_profile_ is None
-    grid, chosen = scale_grid(geometry, geometry.bandwidth_)
-    np.testing.assert_allclose([grid[0], grid[-1]], geometry.bandwidth_range_)
+    assert geometry.scale_profile is None
+    grid, chosen = scale_grid(geometry, geometry.bandwidth)
+    np.testing.assert_allclose([grid[0], grid[-1]], geometry.bandwidth_range)
     assert grid[chosen] == 0.25
 
 
 def test_validity_is_that_of_the_geometry_at_the_checked_rows():
     content = plane_content()
-    check = plane_geometry().check(circle()[content.rows[content.checked.points]])
+    check = plane_geometry().check(circle()[content.survey.rows[content.checked.points]])
     np.testing.assert_array_equal(content.checked.is_valid, check.valid)
     assert content.checked.reasons == check.reasons
+
+
+def test_where_time_is_short_fewer_points_are_checked_and_without_samples():
+    geometry, given = replace(plane_geometry(), verbose=False), as_input(plane_geometry(), circle())
+    checked = check_points(Survey(geometry, given, np.arange(120), geometry.bandwidth, seconds=1.0, each=1.0))
+    assert len(checked.points) == 20
+    assert not checked.is_compared
+    assert "not compared with a kernel" in checked.note
+    np.testing.assert_array_equal(checked.is_clear, geometry.check(circle()[checked.points]).clear_spectrum)
+    assert checked.agrees.all()
 
 
 def test_paths_are_those_between_the_rows_that_were_named():
@@ -80,7 +93,7 @@ def test_paths_are_those_between_the_rows_that_were_named():
         np.testing.assert_allclose(path.places[[0, -1]], [start, end], rtol=1e-9)
     is_rough = "Threads" in content.paths.note
     if not is_rough:
-        lengths = geometry.geodesic(circle()[[0, 2]], circle()[[1, 3]]).arc_length()
+        lengths = geometry.path(circle()[[0, 2]], circle()[[1, 3]]).arc_length()
         np.testing.assert_allclose([path.length for path in content.paths.found], lengths, rtol=1e-6)
 
 
@@ -122,7 +135,7 @@ def test_coordinates_of_ones_own_are_the_map_and_arrows_follow_them():
 
 def test_directions_are_eigenvectors_of_the_metric_with_their_eigenvalues():
     content = table_content()
-    dense = np.asarray(table_geometry().metric(content.points[content.directions.points]))
+    dense = np.asarray(table_geometry().metric(content.survey.array[content.directions.points]))
     vectors, values = content.directions.vectors, content.directions.eigenvalues
     np.testing.assert_allclose(np.einsum("nij,nkj->nki", dense, vectors), values[..., None] * vectors, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=-1), 1.0, atol=1e-6)
@@ -130,10 +143,10 @@ def test_directions_are_eigenvectors_of_the_metric_with_their_eigenvalues():
 
 def test_a_part_of_the_rows_is_shown_where_there_are_more_than_may_be():
     content = content_of(plane_geometry(), circle(), max_points=30, pairs=[(118, 119)])
-    assert len(content.rows) == 30
-    assert (np.diff(content.rows) > 0).all()
-    np.testing.assert_array_equal(content.points, circle()[content.rows])
-    assert content.n_rows == 120
+    assert len(content.survey.rows) == 30
+    assert (np.diff(content.survey.rows) > 0).all()
+    np.testing.assert_array_equal(content.survey.array, circle()[content.survey.rows])
+    assert len(content.survey.given.points) == 120
     assert content.paths.found[0].rows == (118, 119)
 
 
@@ -145,27 +158,23 @@ def test_the_data_are_named_by_their_digest():
 @pytest.mark.slow
 def test_images_bring_their_labels_and_their_name():
     content = image_content()
-    assert content.title == "The geometry of bars"
-    assert set(content.label.names) == {"even", "odd"}
-    assert content.image_shape == (1, 6, 5)
-    assert content.label.text(1) == "odd"
+    assert content.survey.given.title == "The geometry of bars"
+    assert set(content.survey.label.names) == {"even", "odd"}
+    assert content.survey.given.image_shape == (1, 6, 5)
+    assert content.survey.label.text(1) == "odd"
 
 
 @pytest.mark.slow
 def test_tensors_and_datasets_are_data_too():
     given = torch.as_tensor(circle())
     content = content_of(plane_geometry(), given, pairs=0, max_points=25)
-    assert len(content.rows) == 25
+    assert len(content.survey.rows) == 25
     flat = pictures().images.reshape(40, -1)
-    assert content_of(image_geometry(), flat, pairs=0, max_points=5, seconds=0.5).image_shape == (1, 6, 5)
+    assert content_of(image_geometry(), flat, pairs=0, max_points=5, seconds=0.5).survey.given.image_shape == (1, 6, 5)
 
 
 def test_a_fit_without_a_denoiser_is_reported_without_what_needs_one():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        geometry = MetricMatching(
-            method="uncentered", bandwidth=0.25, max_steps=20, width=16, random_state=0, verbose=False
-        ).fit(circle())
+    geometry = fitted(circle(), method="uncentered", bandwidth=0.25, max_steps=20, width=16)
     content = content_of(geometry, circle())
     assert len(content.checked.points) == 0
     assert "no denoiser" in content.checked.note
@@ -183,5 +192,5 @@ def test_the_geometry_stays_as_it_was():
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_few_points_are_reported_too(n):
     content = content_of(plane_geometry(), circle()[:n])
-    assert len(content.rows) == n
+    assert len(content.survey.rows) == n
     assert np.isfinite(content.map.places).all()

@@ -13,12 +13,10 @@ import numpy as np
 import pytest
 
 from carre.report import write_report
-from carre.report.charts import curve_chart, histogram_chart, spectrum_chart
-from carre.report.content import Checked
-from carre.report.packing import as_json, pack_range
-from carre.report.report import render
-from carre.report.sections import validity
-from carre.report.wording import _validity, certainty, headline, training_verdict, verdict
+from carre.report._charts import histogram_axes, spectrum_axes
+from carre.report._content import Checked
+from carre.report._packing import as_json, pack_range
+from carre.report.page import render, templates
 from carre.training import Evaluation, History
 from tests.report.fits import EVIL, circle, page, plane_content, plane_geometry, table_content
 
@@ -129,7 +127,7 @@ def test_points_are_packed_without_loss_that_could_be_seen():
     np.testing.assert_allclose(
         data["x"]["low"] + steps / 65534 * span, content.map.places[:, 0], rtol=0, atol=span / 65534
     )
-    np.testing.assert_array_equal(np.frombuffer(base64.b64decode(data["rows"]), "<u4"), content.rows)
+    np.testing.assert_array_equal(np.frombuffer(base64.b64decode(data["rows"]), "<u4"), content.survey.rows)
 
 
 def test_what_is_missing_stays_missing():
@@ -149,7 +147,7 @@ def test_ten_thousand_points_with_columns_stay_below_five_megabytes():
     data = block(page("table").read_text(encoding="utf-8"), "data")
     per_point = [data["rows"], data["x"]["data"], data["y"]["data"], data["dimension"], data["trace"]["data"]]
     per_point += [column["data"] for column in data["columns"]]
-    grown = sum(len(text) for text in per_point) * n / len(content.rows)
+    grown = sum(len(text) for text in per_point) * n / len(content.survey.rows)
     assert len(content.scales.bandwidth) >= 12
     assert len(data["columns"]) == 13
     assert small + grown < 5e6
@@ -169,16 +167,15 @@ def test_the_report_appears_whole_or_not_at_all(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_method_of_the_estimator_writes_it_and_tells_how_far_it_is(tmp_path):
+def test_it_tells_how_far_it_is_and_how_it_was_called(tmp_path):
     told: list[float] = []
     options = {"pairs": 0, "max_points": 10, "title": "By function", "command": "carre report <x>"}
     path = write_report(plane_geometry(), circle(), tmp_path / "a.html", progress=told.append, **options)
     assert told == sorted(told)
     assert told[-1] == 1.0
     assert "carre report &lt;x&gt;" in path.read_text(encoding="utf-8")
-    again = plane_geometry().report(circle(), tmp_path / "b.html", **options)
-    assert again == tmp_path / "b.html"
-    assert "<title>By function</title>" in again.read_text(encoding="utf-8")
+    assert path == tmp_path / "a.html"
+    assert "<title>By function</title>" in path.read_text(encoding="utf-8")
 
 
 def test_scripts_and_styles_lie_in_the_package_and_stay_small():
@@ -188,11 +185,41 @@ def test_scripts_and_styles_lie_in_the_package_and_stay_small():
         assert len(files("carre.report").joinpath(name).read_text(encoding="utf-8").splitlines()) <= 300
 
 
+def test_every_template_is_one_that_the_page_uses():
+    environment = templates()
+    used, found = {"page.html"}, {"page.html"}
+    while found:
+        source = "".join(environment.loader.get_source(environment, name)[0] for name in found)
+        found = set(re.findall(r'{% (?:include|import) "([^"]+)"', source)) - used
+        used |= found
+    assert used == set(environment.list_templates())
+
+
 def test_words_follow_the_numbers():
     content = plane_content()
-    assert f"σ = {content.estimate.bandwidth:.3g}" in headline(content)
-    assert f"{len(content.estimate.local):,} points" in certainty(content)
-    assert verdict(content) in {"clear", "varies from point to point", "depends on the scale", "read the warnings"}
+    headline = re.search(r"<h1>(.*?)</h1>", render(content))[1]
+    assert f"σ = {content.estimate.bandwidth:.3g}" in headline
+    said = re.search(r'<p class="lead">(.*?)</p>', render(content), re.DOTALL)[1]
+    assert f"{len(content.estimate.local):,} points" in said
+    verdict = re.search(r'<span class="verdict \w+">(.*)</span>', headline)[1]
+    assert verdict in {"clear", "varies from point to point", "depends on the scale", "read the warnings"}
+
+
+@pytest.mark.parametrize(
+    ("interval", "share", "verdict", "start"),
+    [
+        ((1, 1), 0.95, "clear", "A clear answer: 95% of 120 points have exactly 1, "),
+        ((1, 1), 0.7, "varies from point to point", "Typical, not everywhere: 70% of 120 points have exactly 1, "),
+        ((1, 2), 0.95, "depends on the scale", "A matter of degree: between 1 and 2 as σ varies by √2 either way; 95%"),
+    ],
+)
+def test_the_verdict_follows_the_interval_and_the_share(interval, share, verdict, start):
+    content = plane_content()
+    estimate = replace(content.estimate, value=1, interval=interval, shares={1: share, 2: 1 - share})
+    text = render(replace(content, estimate=estimate, warnings=()))
+    assert f">{verdict}</span></h1>" in text
+    assert f'<p class="lead">{start}' in text
+    assert "1 dimension, at scale" in text
 
 
 def test_where_a_kernel_answers_every_part_says_that_the_network_has_not_resolved_the_data():
@@ -207,18 +234,23 @@ def test_where_a_kernel_answers_every_part_says_that_the_network_has_not_resolve
 
 def test_what_was_not_compared_is_not_counted():
     content = plane_content()
-    row = "a kernel on the samples sees another geometry"
+    row = '<th scope="row">a kernel on the samples sees another geometry</th>'
     for is_compared in (True, False):
-        text = validity(replace(content, checked=replace(content.checked, is_compared=is_compared)))
+        text = render(replace(content, checked=replace(content.checked, is_compared=is_compared)))
         assert (row in text) == is_compared
 
 
 def test_what_speaks_most_often_against_points_is_said_beside_their_number():
     yes, no = np.array([True, True, True]), np.array([False, True, False])
     one = np.array([True, False, True])
-    assert "mostly: no clear gap" in _validity(Checked(np.arange(3), one, no, yes, ("", "", ""), ""))
-    assert "mostly: farther from" in _validity(Checked(np.arange(3), no, one, yes, ("", "", ""), ""))
-    assert "mostly" not in _validity(Checked(np.arange(3), yes, yes, yes, ("", "", ""), ""))
+
+    def said(is_near, is_clear, agrees):
+        checked = Checked(np.arange(3), is_near, is_clear, agrees, ("", "", ""), "")
+        return re.search(r"points at which nothing speaks .*", render(replace(plane_content(), checked=checked)))[0]
+
+    assert "mostly: no clear gap" in said(one, no, yes)
+    assert "mostly: farther from" in said(no, one, yes)
+    assert "mostly" not in said(yes, yes, yes)
 
 
 @pytest.mark.parametrize(
@@ -226,19 +258,26 @@ def test_what_speaks_most_often_against_points_is_said_beside_their_number():
     [([3.0, 2.0, 1.99], "flat at the end"), ([3.0, 2.0, 1.0], "still falling"), ([3.0, 1.0, 2.0], "best at step 200")],
 )
 def test_training_is_judged_by_its_end(losses, expected):
-    looks = [Evaluation(100 * (k + 1), 1.0, loss, loss, loss, ()) for k, loss in enumerate(losses)]
-    history = History(evaluations=looks, steps=300, kept=int(np.argmin(losses)))
-    assert expected in training_verdict(history)
+    evaluations = [Evaluation(100 * (k + 1), 1.0, loss, loss, loss, ()) for k, loss in enumerate(losses)]
+    history = History(evaluations=evaluations, steps=300, kept=int(np.argmin(losses)))
+    survey = plane_content().survey
+    trained = replace(survey, geometry=replace(survey.geometry, history=history))
+    assert expected in render(replace(plane_content(), survey=trained))
 
 
 def test_charts_place_numbers_where_they_belong():
-    svg = spectrum_chart(np.array([1.0, 0.2]), np.array([0.9, 0.1]), np.array([1.0, 0.3]), top=1.0, alt="x")
+    charts = templates().get_template("chart.html").module
+    mean, low, high = np.array([1.0, 0.2]), np.array([0.9, 0.1]), np.array([1.0, 0.3])
+    svg = str(charts.spectrum(spectrum_axes(high[None]), mean, low, high, "x"))
     heights = [float(height) for height in re.findall(r'class="bar[^>]*height="([\d.]+)"', svg)]
     np.testing.assert_allclose(heights[1] / heights[0], 0.2, atol=0.01)
-    svg = histogram_chart({2: 0.25, 3: 0.75}, span=(2, 3), alt="x")
+    assert svg.count('class="bar weak"') == 1
+    shares = {2: 0.25, 3: 0.75}
+    svg = str(charts.histogram(histogram_axes([2, 3], shares), shares, "x"))
     heights = [float(height) for height in re.findall(r'class="bar[^>]*height="([\d.]+)"', svg)]
     np.testing.assert_allclose(heights[1] / heights[0], 3.0, atol=0.05)
-    svg = curve_chart([1, 10, 100], {"y": [0.0, float("nan"), 2.0]}, x_label="", y_label="", alt="", log=True, marked=1)
+    gap = {"y": [0.0, float("nan"), 2.0]}
+    svg = str(charts.curves([1, 10, 100], gap, x_label="", y_label="", alt="", log=True, marked=1))
     places = [float(place) for place in re.search('data-places="([^"]*)"', svg)[1].split()]
     np.testing.assert_allclose(places[1] - places[0], places[2] - places[1], atol=0.11)
     assert svg.count('class="dot') == 2

@@ -3,10 +3,10 @@
 import pytest
 
 from carre.storage import save
-from tests.storage.states import tiny_state
+from tests.storage.geometries import tiny_geometry
 
 
 @pytest.fixture
 def saved(tmp_path):
-    save(tiny_state(), tmp_path / "geometry")
+    save(tiny_geometry(), tmp_path / "geometry")
     return tmp_path / "geometry"

@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from carre.fields import NeuralField
-from carre.fields.protocol import NoDenoiserError
+from carre.fields import NeuralField, NoDenoiserError
 from carre.metric import AffineFrame
 from carre.networks import FrozenDenoiser, MetricModel, build_model
-from carre.storage import export_field
-from tests.storage.states import DIM, RANK, frame, image_state, randomized, tiny_state
+from carre.storage import export
+from tests.storage.geometries import DIM, RANK, frame, image_geometry, randomized, tiny_geometry
 
 pytestmark = pytest.mark.slow
 
@@ -42,14 +41,18 @@ def around_a_denoiser():
 
 
 FIELDS = {
-    "in a hull": lambda: tiny_state().field,
+    "in a hull": lambda: tiny_geometry().field,
     "all coordinates, plain blocks": lambda: NeuralField(
         randomized(build_model(DIM, RANK, width=16, n_blocks=1, spread=1.0, block="plain")), frame(reduced=False)
     ),
-    "images": lambda: image_state().field,
+    "images": lambda: image_geometry().field,
     "own network": lambda: NeuralField(randomized(Own()), frame(reduced=False)),
     "around a denoiser": around_a_denoiser,
 }
+
+
+def exported(field, path=None, **options):
+    return export(tiny_geometry(field=field), path, **options)
 
 
 def queries(field, n, dtype=torch.float32):
@@ -68,32 +71,32 @@ def answer(field, kind, points, sigma):
 @pytest.mark.parametrize("kind", ["metric", "denoiser"])
 def test_a_program_gives_the_bits_of_the_field_for_any_number_of_points(name, kind):
     field = FIELDS[name]()
-    program = export_field(field, kind=kind).module()
+    program = exported(field, kind=kind).module()
     for n in (1, 2, 3, 50):
         points, sigma = queries(field, n)
         assert torch.equal(program(points, sigma), answer(field, kind, points, sigma)), n
 
 
 def test_a_program_in_double_precision_does_too():
-    field = tiny_state().field
+    field = tiny_geometry().field
     points, sigma = queries(field, 7, torch.float64)
-    program = export_field(field, dtype=torch.float64).module()
+    program = exported(field, dtype=torch.float64).module()
     assert torch.equal(program(points, sigma), field.metric(points, sigma).factor)
 
 
 @pytest.mark.parametrize("n", [1, 6])
 def test_a_fixed_scale_is_no_longer_asked_for(n):
     """The field embeds a single σ once, the program once per point: the same up to rounding."""
-    field = tiny_state().field
+    field = tiny_geometry().field
     points, _ = queries(field, n)
-    found = export_field(field, kind="denoiser", bandwidth=0.2).module()(points)
+    found = exported(field, kind="denoiser", bandwidth=0.2).module()(points)
     torch.testing.assert_close(found, field.denoise(points, 0.2), rtol=1e-6, atol=0)
 
 
 def test_a_program_can_be_differentiated():
-    field = tiny_state().field
+    field = tiny_geometry().field
     points, sigma = queries(field, 4, torch.float64)
-    program = export_field(field, kind="denoiser", dtype=torch.float64).module()
+    program = exported(field, kind="denoiser", dtype=torch.float64).module()
     gradients = []
     for compute in (program, field.denoise):
         leaf = points.clone().requires_grad_()
@@ -109,7 +112,7 @@ def test_a_saved_program_runs_where_only_torch_is(name, tmp_path):
     points, sigma = queries(field, 5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        export_field(field, tmp_path / "field.pt2")
+        exported(field, tmp_path / "field.pt2")
     assert [path.name for path in tmp_path.iterdir()] == ["field.pt2"]
     torch.save([points, sigma], tmp_path / "queries.pt")
     code = f"""
@@ -130,7 +133,7 @@ print(factor.detach().numpy().tobytes().hex(), float(program.state_dict["ridge"]
 @pytest.mark.slow
 def test_a_saved_program_does_not_say_where_it_was_made(tmp_path):
     """Traces of the code would tell the names of folders, and of their owner."""
-    export_field(tiny_state().field, tmp_path / "field.pt2")
+    export(tiny_geometry(), tmp_path / "field.pt2")
     content = (tmp_path / "field.pt2").read_bytes()
     assert b".py" not in content
     assert str(tmp_path).encode() not in content
@@ -145,7 +148,7 @@ def test_saving_replaces_a_program_in_one_stroke(tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        export_field(tiny_state().field, path)
+        export(tiny_geometry(), path)
     assert path.read_bytes() == b"the former one"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -165,21 +168,21 @@ def test_saving_replaces_a_program_in_one_stroke(tmp_path, monkeypatch):
 def test_what_cannot_be_exported_is_named(options, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=message):
-        export_field(tiny_state().field, **options)
+        export(tiny_geometry(), **options)
 
 
 def test_a_field_without_a_denoiser_says_so():
     model = build_model(3, 2, width=8, n_blocks=1, spread=1.0, with_mean=False)
     field = NeuralField(model, AffineFrame(torch.zeros(3), 1.0))
     with pytest.raises(NoDenoiserError, match="kind must be 'metric'"):
-        export_field(field, kind="denoiser")
-    assert export_field(field).module()(torch.zeros(2, 3), torch.ones(2)).shape == (2, 2, 3)
+        exported(field, kind="denoiser")
+    assert exported(field).module()(torch.zeros(2, 3), torch.ones(2)).shape == (2, 2, 3)
 
 
 @pytest.mark.gpu
 def test_a_program_can_be_moved_to_a_gpu():
-    field = tiny_state().field
+    field = tiny_geometry().field
     points, sigma = queries(field, 9)
-    program = export_field(field).module().to("cuda")
+    program = exported(field).module().to("cuda")
     found = program(points.cuda(), sigma.cuda()).cpu()
     np.testing.assert_allclose(found.numpy(), field.metric(points, sigma).factor.numpy(), rtol=1e-4, atol=1e-5)

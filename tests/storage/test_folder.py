@@ -4,16 +4,19 @@ import dataclasses
 import hashlib
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from carre.fields.protocol import NoDenoiserError
+from carre.boundary import ArgumentError
+from carre.fields import ExactField, NoDenoiserError
+from carre.manifolds import Sphere
 from carre.networks import build_model
-from carre.storage import LoadError, load, save
-from tests.storage.states import HULL, RANK, answers, history, image_state, randomized, tiny_state
+from carre.storage import LoadError, export, folder, load, save
+from tests.storage.geometries import HULL, RANK, answers, history, image_geometry, randomized, tiny_geometry
 
 FILES = {"config.json", "model.safetensors", "README.md"}
 
@@ -36,50 +39,52 @@ def change_tensors(place, change):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("make", [tiny_state, image_state])
+@pytest.mark.parametrize("make", [tiny_geometry, image_geometry])
 def test_answers_are_the_same_to_the_last_bit(tmp_path, make, dtype):
-    state = make()
-    save(state, tmp_path / "x")
-    for before, after in zip(answers(state, dtype), answers(load(tmp_path / "x"), dtype), strict=True):
+    geometry = make()
+    save(geometry, tmp_path / "x")
+    for before, after in zip(answers(geometry, dtype), answers(load(tmp_path / "x"), dtype), strict=True):
         assert torch.equal(before, after)
 
 
-@pytest.mark.parametrize("make", [tiny_state, image_state])
+@pytest.mark.parametrize("make", [tiny_geometry, image_geometry])
 def test_everything_beside_the_network_comes_back_exactly(tmp_path, make):
-    state = make()
-    save(state, tmp_path / "x")
+    geometry = make()
+    save(geometry, tmp_path / "x")
     again = load(tmp_path / "x")
-    np.testing.assert_equal(dataclasses.asdict(again.history), dataclasses.asdict(state.history))
-    assert again.history.evaluations == state.history.evaluations
-    for attribute in dataclasses.fields(state.scale_profile):
-        before, after = (getattr(s.scale_profile, attribute.name) for s in (state, again))
+    np.testing.assert_equal(dataclasses.asdict(again.history), dataclasses.asdict(geometry.history))
+    assert again.history.evaluations == geometry.history.evaluations
+    for attribute in dataclasses.fields(geometry.scale_profile):
+        before, after = (getattr(s.scale_profile, attribute.name) for s in (geometry, again))
         np.testing.assert_array_equal(after, before)
         assert getattr(after, "dtype", None) == getattr(before, "dtype", None)
-    assert torch.equal(again.landmarks, state.landmarks)
-    assert again.landmarks.dtype == state.landmarks.dtype
-    assert torch.equal(again.field.frame.center, state.field.frame.center)
-    assert (again.field.frame.scale, again.field.ridge) == (state.field.frame.scale, state.field.ridge)
-    np.testing.assert_array_equal(again.feature_names_in, state.feature_names_in)
-    assert again.parameters == state.parameters
-    for name in ("bandwidth", "bandwidth_range", "supported_from", "is_centered", "rank", "n_features_in"):
-        assert getattr(again, name) == getattr(state, name)
-    assert (again.sample_shape, again.normalization) == (state.sample_shape, state.normalization)
+    assert torch.equal(again.landmarks, geometry.landmarks)
+    assert again.landmarks.dtype == geometry.landmarks.dtype
+    assert torch.equal(again.field.frame.center, geometry.field.frame.center)
+    assert (again.field.frame.scale, again.field.ridge) == (geometry.field.frame.scale, geometry.field.ridge)
+    assert again.feature_names == geometry.feature_names
+    assert again.parameters == geometry.parameters
+    for name in ("bandwidth", "bandwidth_range", "supported_from", "is_centered", "rank", "dim"):
+        assert getattr(again, name) == getattr(geometry, name)
+    assert (again.sample_shape, again.normalization) == (geometry.sample_shape, geometry.normalization)
 
 
 def test_an_uncentered_geometry_without_a_choice_of_scale_comes_back(tmp_path):
     model = randomized(build_model(HULL, RANK, width=8, n_blocks=1, spread=0.7, block="plain", with_mean=False))
-    state = tiny_state(model, is_centered=False, history=history(with_mean=False), scale_profile=None)
-    save(state, tmp_path / "x")
+    geometry = tiny_geometry(model, is_centered=False, history=history(with_mean=False), scale_profile=None)
+    save(geometry, tmp_path / "x")
     again = load(tmp_path / "x")
-    assert torch.equal(again.field.metric(state.landmarks, 0.2).factor, state.field.metric(state.landmarks, 0.2).factor)
+    assert torch.equal(
+        again.field.metric(geometry.landmarks, 0.2).factor, geometry.field.metric(geometry.landmarks, 0.2).factor
+    )
     assert np.isnan(again.history.evaluations[0].predictive_loss)
     assert again.scale_profile is None
     with pytest.raises(NoDenoiserError):
-        again.field.denoise(state.landmarks, 0.2)
+        again.field.denoise(geometry.landmarks, 0.2)
 
 
 def test_rounding_of_products_is_remembered(tmp_path):
-    save(tiny_state(field=tiny_state().field.with_mixed_precision()), tmp_path / "x")
+    save(tiny_geometry(field=tiny_geometry().field.with_mixed_precision()), tmp_path / "x")
     assert load(tmp_path / "x").field.mixed_precision
 
 
@@ -116,11 +121,6 @@ def test_nothing_is_unpickled(saved, monkeypatch):
         monkeypatch.setattr(f"pickle.{name}", refuse)
     monkeypatch.setattr(torch, "load", refuse)
     load(saved)
-
-
-def test_a_missing_folder_is_named():
-    with pytest.raises(LoadError, match="there is no folder 'not/here'"):
-        load("not/here")
 
 
 @pytest.mark.parametrize("name", sorted(FILES - {"README.md"}))
@@ -194,7 +194,7 @@ def test_a_later_format_asks_for_an_upgrade(saved):
 
 def test_another_class_is_named(saved):
     edit(saved, lambda config: config.update({"class": "LearnedCarreDuChamp"}))
-    with pytest.raises(LoadError, match="holds a LearnedCarreDuChamp, not a MetricMatching"):
+    with pytest.raises(LoadError, match="holds a LearnedCarreDuChamp, not a Geometry; load it with"):
         load(saved)
 
 
@@ -253,3 +253,92 @@ def test_a_missing_tensor_is_named(saved, name):
     change_tensors(saved, lambda tensors: tensors.pop(name))
     with pytest.raises(LoadError, match=f"must hold '{name}'"):
         load(saved)
+
+
+def test_a_saved_geometry_is_replaced_as_a_whole(saved):
+    (saved / "README.md").write_text("the former page", encoding="utf-8")
+    save(tiny_geometry(bandwidth=0.2), saved)
+    assert load(saved).bandwidth == 0.2
+    assert "the former page" not in (saved / "README.md").read_text(encoding="utf-8")
+    assert [path.name for path in saved.parent.iterdir()] == ["geometry"], "no litter"
+
+
+def test_an_empty_folder_and_folders_that_are_not_there_yet_are_filled(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "new/and/deep"):
+        save(tiny_geometry(), tmp_path / name)
+        assert load(tmp_path / name).bandwidth == 0.3
+
+
+@pytest.mark.parametrize("step", ["model.safetensors", "config.json", "README.md", "rename"])
+def test_an_error_while_writing_leaves_the_former_geometry_and_no_litter(saved, monkeypatch, step):
+    def broken_write(path, content, write=folder.write_whole):
+        write(path, content[:10])
+        if path.name == step:
+            raise OSError("the disk is full")
+
+    def broken_rename(path, target, rename=Path.rename):
+        if Path(target).name == "geometry" and not path.name.endswith(".former"):
+            raise OSError("the disk is full")
+        return rename(path, target)
+
+    if step == "rename":
+        monkeypatch.setattr(Path, "rename", broken_rename)
+    else:
+        monkeypatch.setattr(folder, "write_whole", broken_write)
+    with pytest.raises(OSError, match="the disk is full"):
+        save(tiny_geometry(bandwidth=0.2), saved)
+    assert load(saved).bandwidth == 0.3
+    assert [path.name for path in saved.parent.iterdir()] == ["geometry"]
+
+
+def test_an_interruption_before_the_first_save_leaves_nothing(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(folder, "write_whole", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save(tiny_geometry(), tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"folder must be new, empty or a saved geometry; .* holds other files"):
+        save(tiny_geometry(), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json"}
+
+
+def test_files_beside_a_saved_geometry_are_not_lost(saved):
+    (saved / "notes.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"also has notes.txt. Move that elsewhere"):
+        save(tiny_geometry(), saved)
+    assert (saved / "notes.txt").read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("use", [save, export], ids=["save", "export"])
+def test_only_what_is_learned_can_be_kept(tmp_path, use):
+    exact = tiny_geometry(field=ExactField(Sphere(2)))
+    with pytest.raises(ArgumentError, match=r"must be one of a NeuralField, .*; got one of a ExactField, which is"):
+        use(exact, tmp_path / "x.pt2")
+    with pytest.raises(ArgumentError, match=r"geometry must be a carre.Geometry; got NeuralField. Give the"):
+        use(tiny_geometry().field, tmp_path / "x.pt2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_and_the_working_directory_are_refused(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"is a file. Choose another name"):
+        save(tiny_geometry(), tmp_path / "file")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="must not be the working directory"):
+        save(tiny_geometry(), ".")
+
+
+def test_a_link_to_a_folder_stays_a_link(saved):
+    link = saved.with_name("link")
+    link.symlink_to(saved, target_is_directory=True)
+    save(tiny_geometry(bandwidth=0.2), link)
+    assert link.is_symlink()
+    assert load(saved).bandwidth == 0.2

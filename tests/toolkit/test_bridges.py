@@ -7,7 +7,7 @@ import torch
 from carre.fields import ExactField
 from carre.manifolds import Sphere
 from carre.toolkit.bridges import DiffusionCarreDuChamp, MetricTensor
-from carre.toolkit.values import gradient_of_values
+from carre.toolkit.calculus import gradient_of_values
 
 N = 600
 

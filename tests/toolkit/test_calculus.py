@@ -8,7 +8,7 @@ import torch
 
 from carre.fields import ExactField, KernelField
 from carre.manifolds import Gaussian, Sphere, Union
-from carre.metric import LowRankMetric
+from carre.metric import ComplementMetric, LowRankMetric
 from carre.toolkit.calculus import carre_du_champ, gradient
 
 HARMONICS = {
@@ -25,7 +25,7 @@ class Constant:
         self.value, self.dim = metric, metric.dim
 
     def metric(self, points, bandwidth):
-        return LowRankMetric(self.value.factor.expand(len(points), -1, -1), self.value.ridge)
+        return self.value[torch.zeros(len(points), dtype=torch.long)]
 
     def denoise(self, points, bandwidth):
         return points
@@ -95,6 +95,20 @@ def test_both_ways_through_the_jacobian_give_the_dense_product(rng, rank, ridge)
     torch.testing.assert_close(found, 0.5 * left @ metric.dense() @ right.mT)
 
 
+def test_a_metric_of_another_kind_gives_the_dense_product(rng):
+    """All directions but a part of one; of two maps, of a map and a function, and of a function with itself."""
+    points = torch.randn(4, 3, generator=rng, dtype=torch.float64)
+    field = Constant(ComplementMetric(torch.tensor([[[0.3, 0.5, 0.1]]], dtype=torch.float64), ridge=0.2))
+    left = torch.func.vmap(torch.func.jacrev(lambda x: polynomials(x[None])[0]))(points)
+    right = 2 * points[:, None, :]
+    dense, square = 0.5 * field.value.dense(), lambda y: (y**2).sum(1)
+    torch.testing.assert_close(carre_du_champ(field, polynomials, None, points, 0.3), left @ dense @ left.mT)
+    mixed = (left @ dense @ right.mT)[..., 0]
+    torch.testing.assert_close(carre_du_champ(field, polynomials, square, points, 0.3), mixed)
+    torch.testing.assert_close(carre_du_champ(field, square, polynomials, points, 0.3), mixed)
+    torch.testing.assert_close(carre_du_champ(field, square, None, points, 0.3), (right @ dense @ right.mT)[:, 0, 0])
+
+
 def test_every_map_to_several_functions_adds_an_axis(rng):
     field, points = ExactField(Sphere(2)), Sphere(2).sample(4, generator=rng)
     scalar = HARMONICS[2]
@@ -156,7 +170,7 @@ def test_a_users_network_is_left_alone(rng):
 def test_long_batches_are_told_of_and_give_the_same(rng, monkeypatch):
     field, points = ExactField(Sphere(2)), Sphere(2).sample(50, generator=rng)
     whole = carre_du_champ(field, polynomials, None, points, 0.2), gradient(field, HARMONICS[2], points, 0.2)
-    monkeypatch.setattr("carre.toolkit.batches.working_memory", lambda device: 20_000)
+    monkeypatch.setattr("carre.backend.memory.working_memory", lambda device: 20_000)
     told = []
     bandwidth = torch.full((50,), 0.2).double()
     parts = (
@@ -192,8 +206,8 @@ def test_bad_arguments_are_named():
         gradient(field, lambda y: y.detach()[:, 0], points, 0.1)
     with pytest.raises(ValueError, match="right must return a torch tensor"):
         carre_du_champ(field, HARMONICS[1], lambda y: 3.0, points, 0.1)
-    with pytest.raises(ValueError, match="dim must lie between 1 and 3"):
-        gradient(field, HARMONICS[1], points, 0.1, dim=4)
+    with pytest.raises(ValueError, match="dimension must lie between 1 and 3"):
+        gradient(field, HARMONICS[1], points, 0.1, dimension=4)
     with pytest.raises(ValueError, match="points must be finite"):
         gradient(field, HARMONICS[1], math.nan * points, 0.1)
 

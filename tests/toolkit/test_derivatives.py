@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from carre.fields import ExactField, KernelField, ScoreField
+from carre.fields import ExactField, KernelField, ScoreField, SteinField
 from carre.manifolds import Sphere, TorusOfRevolution
 from carre.toolkit.derivatives import directional, euclidean_gradient, metric_derivative
 
@@ -91,8 +91,9 @@ def denoiser(points, bandwidth):
         KernelField(Sphere(1).sample(400, generator=torch.Generator().manual_seed(1))),
         KernelField(Sphere(1).sample(400, generator=torch.Generator().manual_seed(1)), n_neighbors=100),
         ScoreField(denoiser, 2),
+        SteinField(denoiser, 2),
     ],
-    ids=["exact", "kernel", "nearest", "score"],
+    ids=["exact", "kernel", "nearest", "score", "complement"],
 )
 def test_the_derivative_of_the_metric_is_its_difference_quotient(rng, field):
     """Central differences are off by O(h²) = 1e-8, times third derivatives of order σ⁻³ = 1e2."""

@@ -158,12 +158,12 @@ def test_a_kernel_finds_the_minimum_within_its_sampling_error(rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dim", [None, 2])
-def test_a_descent_ends_in_the_corner_of_a_patch(rng, dim):
+@pytest.mark.parametrize("dimension", [None, 2])
+def test_a_descent_ends_in_the_corner_of_a_patch(rng, dimension):
     square = Box([0.0, 0.0], [1.0, 1.0]).embed(3, generator=rng)
     weights = square.basis @ torch.tensor([1.0, 0.5], dtype=torch.float64)
     starts = square.sample(2, generator=rng)
-    found = minimize(ExactField(square), lambda x: x @ weights, starts, 0.1, dim=dim, tolerance=0.01)
+    found = minimize(ExactField(square), lambda x: x @ weights, starts, 0.1, dimension=dimension, tolerance=0.01)
     # At the corner the eigenvalues are 0.36; they fall to ⅓ at 0.14σ outside.
     assert (found.points @ square.basis).abs().max() < 0.02
     assert not {"left the data", "step limit"} & set(found.reasons)

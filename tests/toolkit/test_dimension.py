@@ -8,14 +8,12 @@ from carre.fields import ExactField, KernelField, NoDenoiserError
 from carre.manifolds import Box, CliffordTorus, FiniteSet, Sphere, Union
 from carre.metric import LowRankMetric
 from carre.toolkit import (
-    count_dimension,
+    eigenvalues,
     estimate_dimension,
-    gap_dimension,
     local_dimension,
-    participation_dimension,
     recommend_rank,
     slope_dimension,
-    trace_dimension,
+    spectral_dimension,
 )
 
 
@@ -34,10 +32,10 @@ def test_estimators_agree_with_the_table(rng, manifold, sigma, count, trace, gap
     points = manifold.sample(20, generator=rng)
     field = ExactField(manifold)
     metric = field.metric(points, sigma)
-    assert count_dimension(metric).double().mean() == count
-    assert gap_dimension(metric).double().mean() == gap
-    assert trace_dimension(metric).mean() == pytest.approx(trace, abs=0.01)
-    assert participation_dimension(metric).mean() == pytest.approx(participation, abs=0.01)
+    assert spectral_dimension(metric).double().mean() == count
+    assert spectral_dimension(metric, "gap").double().mean() == gap
+    assert spectral_dimension(metric, "trace").mean() == pytest.approx(trace, abs=0.01)
+    assert spectral_dimension(metric, "participation").mean() == pytest.approx(participation, abs=0.01)
     assert slope_dimension(field, points, sigma).mean() == pytest.approx(slope, abs=0.01)
 
 
@@ -54,7 +52,7 @@ def test_edges_keep_their_dimension_and_corners_of_a_cube_at_least_one_less():
     field = ExactField(Box([-1.0] * 3, [1.0] * 3))
     points = torch.tensor([[0.0, 0.0, 0.0], [1.0, 0.2, 0.1], [1.05, 0.0, 0.0]], dtype=torch.float64)
     assert local_dimension(field, points, 0.1).tolist() == [3, 3, 3]
-    assert count_dimension(field.metric(points, 0.1)).tolist() == [3, 2, 2]
+    assert spectral_dimension(field.metric(points, 0.1)).tolist() == [3, 2, 2]
 
 
 def test_an_outlier_does_not_gain_a_dimension(rng):
@@ -96,9 +94,9 @@ def test_scales_outside_the_range_are_not_asked_for(rng):
     asked = []
 
     class Watched(ExactField):
-        def metric(self, points, bandwidth):
-            asked.append(float(torch.as_tensor(bandwidth).max()))
-            return super().metric(points, bandwidth)
+        def _metric(self, points, bandwidth):
+            asked.append(float(bandwidth.max()))
+            return super()._metric(points, bandwidth)
 
     estimate_dimension(Watched(sphere), sphere.sample(5, generator=rng), 0.1, bandwidth_range=(0.1, 0.12))
     assert max(asked) <= 0.12
@@ -118,7 +116,7 @@ def test_one_percent_of_outliers_does_not_move_the_estimate(rng):
 
 def test_a_field_without_a_denoiser_still_counts(rng):
     class Uncentered(ExactField):
-        def denoise(self, points, bandwidth):
+        def _denoise(self, points, bandwidth):
             raise NoDenoiserError("no denoiser")
 
     sphere = Sphere(2)
@@ -128,7 +126,7 @@ def test_a_field_without_a_denoiser_still_counts(rng):
 
 def test_errors_of_a_denoiser_are_not_taken_for_its_absence(rng):
     class Broken(ExactField):
-        def denoise(self, points, bandwidth):
+        def _denoise(self, points, bandwidth):
             raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
@@ -162,20 +160,82 @@ def test_bad_points_are_refused(points):
 
 
 def test_ranks_leave_room_and_notice_a_cut():
-    assert recommend_rank(np.array([2] * 99 + [9]), rank=20, hull=10).rank == 6, "one odd point is not asked"
-    cut = recommend_rank(np.full(50, 4), rank=4, hull=64)
+    assert recommend_rank(np.array([2] * 99 + [9]), rank=20, hull_dim=10).rank == 6, "one odd point is not asked"
+    cut = recommend_rank(np.full(50, 4), rank=4, hull_dim=64)
     assert cut.rank == 8
     assert "cuts the dimension off" in cut.reason
-    assert recommend_rank(np.full(50, 3), rank=6, hull=3).rank == 6
+    assert recommend_rank(np.full(50, 3), rank=6, hull_dim=3).rank == 6
     with pytest.raises(ValueError, match="at least one point"):
-        recommend_rank(np.array([]), rank=4, hull=3)
+        recommend_rank(np.array([]), rank=4, hull_dim=3)
 
 
 def test_participation_does_not_depend_on_the_size_of_the_metric():
     metric = LowRankMetric(torch.diag(torch.tensor([1.0, 0.5]))[None])
-    torch.testing.assert_close(participation_dimension(metric), participation_dimension(metric.scaled(0.01)))
+    torch.testing.assert_close(
+        spectral_dimension(metric, "participation"), spectral_dimension(metric.scaled(0.01), "participation")
+    )
 
 
 def test_a_finite_dataset_at_tiny_scales_has_no_dimension(rng):
     samples = Sphere(2).sample(20, generator=rng)
     assert (local_dimension(ExactField(FiniteSet(samples)), samples, 0.001) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("manifold", "sigma", "dimension"),
+    [
+        (Sphere(2).embed(10), 0.05, 2),
+        (Sphere(2).embed(10), 0.4, 2),
+        (Sphere(8).embed(64), 0.25, 8),
+        (CliffordTorus([1.0, 0.5]), 0.4, 2),
+        (Sphere(2).embed(10).noisy(0.1), 0.2, 2),
+        (Sphere(2).embed(10).noisy(0.1), 0.03, 10),
+        (Sphere(2).embed(10), 0.8, 0),
+    ],
+    ids=[
+        "S2 small",
+        "S2 large",
+        "S8",
+        "Clifford",
+        "noise below σ",
+        "noise above σ",
+        "σ beyond the radius of curvature",
+    ],
+)
+def test_counts_are_those_of_the_table(rng, manifold, sigma, dimension):
+    clean = manifold.manifold if hasattr(manifold, "level") else manifold
+    points = clean.sample(20, generator=rng)
+    counts = spectral_dimension(ExactField(manifold).metric(points, sigma))
+    assert (counts == dimension).all()
+
+
+def test_dimension_varies_over_a_union(rng):
+    circle, ball = Sphere(1).embed(8, generator=rng), Sphere(3).embed(8, generator=rng, shift=5.0)
+    union = Union([circle, ball])
+    points = torch.cat([circle.sample(10, generator=rng), ball.sample(10, generator=rng)])
+    assert spectral_dimension(ExactField(union).metric(points, 0.2)).tolist() == [1] * 10 + [3] * 10
+
+
+def test_at_the_edge_of_a_patch_one_dimension_is_lost():
+    points = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    assert spectral_dimension(ExactField(Box([-1.0, -1.0], [1.0, 1.0])).metric(points, 0.1)).tolist() == [2, 1, 0]
+
+
+def test_local_dimensions_by_a_threshold_are_counts_of_eigenvalues():
+    field = ExactField(Box([-1.0, -1.0], [1.0, 1.0]))
+    points = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    assert local_dimension(field, points, 0.1, threshold=0.5).tolist() == [2, 1, 0]
+    assert local_dimension(field, points, 0.1, threshold=0.3).tolist() == [2, 2, 2]
+    np.testing.assert_allclose(eigenvalues(field, points.numpy(), 0.1), field.metric(points, 0.1).eigenvalues())
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1.0, -0.5])
+def test_a_threshold_outside_the_unit_interval_is_named(threshold):
+    metric = ExactField(Sphere(1)).metric(torch.tensor([[1.0, 0.0]], dtype=torch.float64), 0.1)
+    with pytest.raises(ValueError, match="threshold must lie between 0 and 1"):
+        spectral_dimension(metric, threshold=threshold)
+
+
+def test_an_unknown_way_to_read_the_spectrum_is_named():
+    with pytest.raises(ValueError, match="method must be one of count, gap, trace, participation; got 'guess'"):
+        spectral_dimension(LowRankMetric(torch.eye(2)[None]), "guess")

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import carre
+from carre import toolkit
 from carre.fields import ExactField, KernelField
 from carre.manifolds import CliffordTorus, Embedded, Sphere, SwissRoll, Union
-from carre.toolkit.geodesic import geodesic, geodesic_distances
-from carre.toolkit.graph import sample_graph
+from carre.toolkit import EnergyGeodesic, Geodesic, sample_graph
 from tests.toolkit.round_sphere import RoundSphere
 
 
@@ -20,6 +20,10 @@ def test_the_fast_sphere_is_the_exact_one(rng):
     exact = ExactField(Sphere(2))
     torch.testing.assert_close(RoundSphere().denoise(points, 0.3), exact.denoise(points, 0.3))
     torch.testing.assert_close(RoundSphere().metric(points, 0.3).dense(), exact.metric(points, 0.3).dense())
+
+
+def geodesic(field, start, end, bandwidth, *, n_nodes=None, kind=Geodesic, **options):
+    return toolkit.path(field, start, end, bandwidth, method=kind(**options), n_nodes=n_nodes)
 
 
 def great_circle(start, end):
@@ -108,7 +112,7 @@ def test_the_metric_energy_agrees_with_shortening_up_to_its_sag(ridge):
     end = [[math.cos(angle), math.sin(angle), 0.0]]
     options = {"n_nodes": 33, "tolerance": 1e-7}
     exact = geodesic(RoundSphere(), [[1.0, 0.0, 0.0]], end, sigma, **options)
-    energy = geodesic(RoundSphere(), [[1.0, 0.0, 0.0]], end, sigma, method="energy", ridge=ridge, **options)
+    energy = geodesic(RoundSphere(), [[1.0, 0.0, 0.0]], end, sigma, kind=EnergyGeodesic, ridge=ridge, **options)
     sag = 1 - float(energy.nodes.norm(dim=-1).min())
     assert sag == pytest.approx(3 / 16 * ridge * angle**2, rel=0.2, abs=sigma**2)
     assert energy.arrived.all()
@@ -118,7 +122,7 @@ def test_the_metric_energy_agrees_with_shortening_up_to_its_sag(ridge):
 def test_the_ridge_of_the_field_counts_in_the_energy():
     """The metric G + 0.02I with a ridge of 0.01 is the metric G with a ridge of 0.03."""
     ends = [[1.0, 0.0, 0.0]], [[math.cos(1.5), math.sin(1.5), 0.0]]
-    options = {"n_nodes": 9, "dim": 2, "method": "energy"}
+    options = {"n_nodes": 9, "dimension": 2, "kind": EnergyGeodesic}
     own = geodesic(RoundSphere(ridge=0.02), *ends, 0.05, ridge=0.01, **options)
     given = geodesic(RoundSphere(), *ends, 0.05, ridge=0.03, **options)
     torch.testing.assert_close(own.nodes, given.nodes, rtol=0, atol=1e-9)
@@ -129,12 +133,12 @@ def test_distances_of_curves_that_are_still_shortening_are_warned_of_once(rng):
     points = torch.eye(3, dtype=torch.float64)
     options = {"samples": Sphere(2).sample(60, generator=rng), "n_nodes": 9}
     with pytest.warns(UserWarning, match="3 of 3 pairs were still shortening after max_sweeps=1") as caught:
-        geodesic_distances(RoundSphere(), points, None, 0.1, max_sweeps=1, **options)
+        toolkit.distances(RoundSphere(), points, None, 0.1, max_sweeps=1, **options)
     assert len(caught) == 1
     assert "Increase max_sweeps" in str(caught[0].message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        geodesic_distances(RoundSphere(), points, None, 0.1, **options)
+        toolkit.distances(RoundSphere(), points, None, 0.1, **options)
 
 
 def test_too_few_nodes_are_named_as_a_cause():
@@ -155,7 +159,7 @@ def test_points_in_different_components_are_not_connected(rng, with_samples):
     assert path.connected.tolist() == [False, True]
     assert "different components" in path.reasons[0]
     assert path.reasons[1] == ""
-    distances = geodesic_distances(ExactField(union), start, end, 0.1, samples=samples, n_nodes=9)
+    distances = toolkit.distances(ExactField(union), start, end, 0.1, samples=samples, n_nodes=9)
     assert torch.isinf(distances[:, 0]).all()
     torch.testing.assert_close(distances[:, 1], torch.full((2,), math.pi / 2).double(), rtol=1e-4, atol=0)
 
@@ -163,7 +167,7 @@ def test_points_in_different_components_are_not_connected(rng, with_samples):
 def test_distances_are_a_metric_and_computed_once_for_each_pair(rng):
     points = Sphere(2).sample(6, generator=rng)
     reported = []
-    distances = geodesic_distances(RoundSphere(), points.numpy(), None, 0.1, n_nodes=17, progress=reported.append)
+    distances = toolkit.distances(RoundSphere(), points.numpy(), None, 0.1, n_nodes=17, progress=reported.append)
     assert isinstance(distances, np.ndarray)
     truth = great_circle(points[:, None], points[None]).fill_diagonal_(0.0)
     np.testing.assert_allclose(distances, truth, rtol=1e-4)
@@ -179,9 +183,15 @@ def test_a_point_is_at_no_distance_from_itself(rng):
 
 def test_distances_do_not_count_the_way_onto_the_data():
     points = torch.tensor([[1.1, 0.0, 0.0], [0.0, 0.9, 0.0]], dtype=torch.float64)
-    distances = geodesic_distances(RoundSphere(), points, None, 0.1, n_nodes=17)
+    distances = toolkit.distances(RoundSphere(), points, None, 0.1, n_nodes=17)
     assert float(distances[0, 1]) == pytest.approx(math.pi / 2, rel=1e-4)
     assert float(geodesic(RoundSphere(), points[:1], points[1:], 0.1).length()) > math.pi / 2 + 0.1
+
+
+def test_distances_are_at_one_scale():
+    points = torch.eye(3, dtype=torch.float64)
+    with pytest.raises(ValueError, match="bandwidth must be one number for all pairs"):
+        toolkit.distances(RoundSphere(), points, None, torch.tensor([0.1, 0.1, 0.2]).double())
 
 
 def test_an_odd_number_of_nodes_and_two_nodes_are_possible(rng):
@@ -208,10 +218,9 @@ def test_kernels_in_single_precision_come_within_two_percent(rng):
 
 @pytest.mark.slow
 def test_a_learned_field_comes_within_two_percent(rng):
-    estimator = carre.MetricMatching(max_steps=300, width=32, random_state=0, verbose=False)
     samples, start, end = (Sphere(2).sample(n, generator=rng) for n in (1000, 50, 50))
-    fitted = estimator.fit(samples.numpy())
-    path = geodesic(fitted.field_, start.numpy(), end.numpy(), fitted.bandwidth_, samples=samples.numpy(), dim=2)
+    fitted = carre.fit(samples.numpy(), max_steps=300, width=32, random_state=0, verbose=False)
+    path = geodesic(fitted, start.numpy(), end.numpy(), None, samples=samples.numpy(), dimension=2)
     error = (path.arc_length() / great_circle(start, end) - 1).abs()
     assert path.connected.all()
     assert float(error.median()) < 0.02
@@ -228,11 +237,10 @@ def test_a_learned_field_comes_within_two_percent(rng):
             "end must be as many as start, 3, or one for all; got",
         ),
         ({"n_nodes": 1}, "n_nodes must be at least 2"),
-        ({"method": "shooting"}, "method must be 'shortening' or 'energy'"),
-        ({"ridge": 0.0}, "ridge must be positive"),
+        ({"kind": EnergyGeodesic, "ridge": 0.0}, "ridge must be positive"),
         ({"max_sweeps": 0}, "max_sweeps must be at least 1"),
         ({"tolerance": -1.0}, "tolerance must be at least 0"),
-        ({"dim": 3}, "dim must lie between 1 and 2"),
+        ({"dimension": 3}, "dimension must lie between 1 and 2"),
         ({"bandwidth": -0.1}, "bandwidth must be positive"),
         ({"samples": [[1.0, 0.0]]}, "samples must be at least 2"),
         ({"samples": [[1.0, 0.0, 0.0]] * 20}, "samples must have 2 columns"),

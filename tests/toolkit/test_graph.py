@@ -5,11 +5,10 @@ import math
 import pytest
 import torch
 
+from carre.backend import memory
 from carre.fields import ExactField
 from carre.manifolds import Box, Sphere, SwissRoll
-from carre.toolkit import batches
-from carre.toolkit.graph import sample_graph
-from carre.toolkit.path import Path
+from carre.toolkit import Path, sample_graph
 from tests.toolkit.round_sphere import RoundSphere
 
 
@@ -80,7 +79,7 @@ def test_many_pairs_take_no_more_memory_than_few(rng, monkeypatch):
     start, end = Sphere(2).sample(30, generator=rng), Sphere(2).sample(30, generator=rng)
     whole, joined = graph.curves(start, end, 9)
     asked.clear()
-    monkeypatch.setattr(batches, "working_memory", lambda device: 2 * 8 * 64 * (1 + graph.n_neighbors) * 3)
+    monkeypatch.setattr(memory, "working_memory", lambda device: 2 * 8 * 64 * (1 + graph.n_neighbors) * 3)
     nodes, still_joined = graph.curves(start, end, 9)
     # Landing takes a quarter of the memory of an edge, at one end of it.
     assert max(asked) <= 2 * 4 * (1 + graph.n_neighbors)

@@ -7,7 +7,7 @@ import torch
 
 from carre.fields import ExactField, KernelField, ScoreField
 from carre.manifolds import CliffordTorus, Gaussian, Product, Sphere, TorusOfRevolution, Union
-from carre.toolkit.laplacian import divergence, hessian, laplacian
+from carre.toolkit.calculus import divergence, hessian, laplacian
 from tests.toolkit.test_calculus import HARMONICS
 
 
@@ -198,5 +198,5 @@ def test_bad_arguments_are_named():
         laplacian(field, lambda y: 1.0, points, 0.1)
     with pytest.raises(ValueError, match="function must map points"):
         hessian(field, lambda y: y, points, 0.1)
-    with pytest.raises(ValueError, match="dim must lie between 1 and 3"):
-        hessian(field, HARMONICS[1], points, 0.1, dim=7)
+    with pytest.raises(ValueError, match="dimension must lie between 1 and 3"):
+        hessian(field, HARMONICS[1], points, 0.1, dimension=7)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from carre.boundary import checked_integer
 from carre.fields import ExactField
 from carre.manifolds import Embedded, Sphere, Union
-from carre.toolkit.path import Path, checked_integer, examine
+from carre.toolkit.path import Path, examine, polar_factor
 
 
 def arc(n_nodes: int, angle: float = 2.0) -> torch.Tensor:
@@ -106,6 +107,15 @@ def test_a_jump_is_seen_also_where_its_middle_is_as_far_from_both_sides():
     connected, strayed = examine(field, stay, torch.tensor([0.1]).double())
     assert connected
     assert float(strayed) < 0.02
+
+
+def test_the_polar_factor_is_the_nearest_rotation_and_keeps_zeros(rng):
+    matrices = torch.randn(10, 3, 3, generator=rng, dtype=torch.float64)
+    rotations = polar_factor(matrices)
+    torch.testing.assert_close(rotations @ rotations.mT, torch.eye(3).double().expand(10, 3, 3))
+    symmetric = rotations.mT @ matrices
+    torch.testing.assert_close(symmetric, symmetric.mT)
+    assert torch.equal(polar_factor(torch.zeros(2, 2)), torch.zeros(2, 2))
 
 
 @pytest.mark.parametrize(

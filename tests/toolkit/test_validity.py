@@ -1,4 +1,6 @@
-"""Whether the geometry is valid: near the data yes, elsewhere no."""
+"""Whether the geometry is valid: near the data yes, elsewhere no; and whether held-out samples are as predicted."""
+
+import math
 
 import numpy as np
 import pytest
@@ -6,9 +8,9 @@ import torch
 
 import carre
 from carre.fields import ExactField, KernelField
-from carre.manifolds import Box, Embedded, Noisy, Sphere, Union
+from carre.manifolds import Box, Embedded, FiniteSet, Gaussian, Noisy, Sphere, Union
 from carre.metric import LowRankMetric
-from carre.toolkit.validity import check
+from carre.toolkit.validity import calibration_error, check, predictive_score
 
 FAR = (10, 20, 100, 1000)
 
@@ -68,8 +70,8 @@ def test_kernel_fields_are_valid_near_the_data_only(rng, sphere):
 def test_learned_fields_are_valid_near_the_data_only(rng, sphere):
     samples = sphere.sample(1000, generator=rng)
     settings = {"max_steps": 500, "width": 48, "device": "cpu", "verbose": False, "random_state": 0}
-    geometry = carre.MetricMatching(**settings).fit(samples.numpy())
-    field, sigma = geometry.field_, geometry.bandwidth_
+    geometry = carre.fit(samples.numpy(), **settings)
+    field, sigma = geometry.field, geometry.bandwidth
     assert_knows_near_from_far(field, sphere, sigma, rng, noisy_share=0.99)
     assert_knows_near_from_far(field, sphere, sigma, rng, samples, noisy_share=0.99)
     # In its plane, a network pulls from afar by a few σ only: one step of its denoiser would not tell.
@@ -191,9 +193,9 @@ def test_the_kernel_counts_in_the_memory_of_a_part(rng, monkeypatch):
     """Memory for the kernel's factor at 64 points, of 100×100 numbers each: no more are taken at a time."""
     sphere = Sphere(1).embed(100, generator=rng)
     samples, sizes = sphere.sample(150, generator=rng), []
-    metric = KernelField.metric
-    monkeypatch.setattr("carre.toolkit.batches.working_memory", lambda device: 64 * 8 * 100 * 100)
-    monkeypatch.setattr(KernelField, "metric", lambda self, y, s: sizes.append(len(y)) or metric(self, y, s))
+    metric = KernelField._metric
+    monkeypatch.setattr("carre.backend.memory.working_memory", lambda device: 64 * 8 * 100 * 100)
+    monkeypatch.setattr(KernelField, "_metric", lambda self, y, s: sizes.append(len(y)) or metric(self, y, s))
     check(ExactField(sphere), sphere.sample(100, generator=rng), 0.2, samples=samples)
     assert sum(sizes) == 100
     assert max(sizes) <= 64
@@ -212,14 +214,54 @@ def test_points_beyond_all_numbers_are_far(rng, with_samples):
 @pytest.mark.parametrize("broken", ["metric", "denoise"])
 def test_a_field_that_answers_nan_is_told_of(rng, broken):
     class Broken(ExactField):
-        def metric(self, points, bandwidth):
-            metric = super().metric(points, bandwidth)
+        def _metric(self, points, bandwidth):
+            metric = super()._metric(points, bandwidth)
             return LowRankMetric(metric.factor * torch.nan) if broken == "metric" else metric
 
-        def denoise(self, points, bandwidth):
-            return super().denoise(points, bandwidth) * (torch.nan if broken == "denoise" else 1.0)
+        def _denoise(self, points, bandwidth):
+            return super()._denoise(points, bandwidth) * (torch.nan if broken == "denoise" else 1.0)
 
     for samples in (None, Sphere(2).sample(300, generator=rng)):
         found = check(Broken(Sphere(2)), [[0.0, 0.0, 1.0]], 0.2, samples=samples)
         assert not found.valid.any()
         assert found.reasons[0] == "the field's answer is NaN or infinite: it knows no data near"
+
+
+def test_an_exact_field_is_calibrated_and_a_wrong_one_is_not(rng):
+    samples = Sphere(2).embed(6, generator=rng)
+    field = ExactField(samples)
+    points = samples.sample(2000, generator=rng)
+    assert calibration_error(field, points, 0.2, generator=rng) < 0.1
+
+    class Doubled:
+        dim = field.dim
+        denoise = staticmethod(field.denoise)
+
+        def metric(self, points, bandwidth):
+            return field.metric(points, bandwidth).scaled(2.0)
+
+    assert calibration_error(Doubled(), points, 0.2, generator=rng) > 0.5
+
+
+def test_the_score_prefers_the_truth_over_everything_near_it(rng):
+    """A proper score: any change of mean or metric lowers it, also the linear hull that fools the metric loss."""
+    truth = Sphere(2).embed(6, generator=rng)
+    hull = Gaussian(truth.shift, truth.basis @ truth.basis.mT / 3)
+    points = truth.sample(4000, generator=rng)
+
+    def score(field):
+        return float(predictive_score(field, points, 0.2, generator=torch.Generator().manual_seed(1)).mean())
+
+    exact = ExactField(truth)
+    assert score(exact) > score(ExactField(hull)) + 0.3
+    assert score(exact) > score(ExactField(FiniteSet(truth.sample(100, generator=rng))))
+    assert score(ExactField(truth.noisy(0.1))) < score(exact)
+
+
+def test_a_field_that_knows_only_the_noise_scores_nothing(rng):
+    """m = y and G = I is the prediction N(y, σ²I), up to the ridge λ in G + λI."""
+    flat = ExactField(Gaussian(torch.zeros(3).double(), 1e8 * torch.eye(3).double()))
+    points = 100 * torch.randn(2000, 3, generator=rng, dtype=torch.float64)
+    score = predictive_score(flat, points, 0.5, generator=rng).mean().item()
+    expected = 0.5 * (3 - 3 / 1.05 - 3 * math.log(1.05))
+    assert score == pytest.approx(expected, abs=0.02)

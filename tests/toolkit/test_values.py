@@ -8,8 +8,7 @@ import torch
 
 from carre.fields import ExactField
 from carre.manifolds import Box, Gaussian, Sphere, Union
-from carre.toolkit.calculus import gradient
-from carre.toolkit.values import gradient_of_values
+from carre.toolkit.calculus import gradient, gradient_of_values
 
 
 def plane(dim, ambient=5):
@@ -29,7 +28,7 @@ def test_linear_quantities_on_flat_data_are_recovered_exactly_at_any_scale(rng, 
     samples = plane(dim).sample(40, generator=rng)
     slope = torch.randn(5, generator=rng, dtype=torch.float64)
     found = gradient_of_values(
-        ExactField(plane(dim)), samples, samples @ slope + 7, plane(dim).sample(6, generator=rng), sigma, dim=dim
+        ExactField(plane(dim)), samples, samples @ slope + 7, plane(dim).sample(6, generator=rng), sigma, dimension=dim
     )
     truth = torch.zeros(6, 5).double()
     truth[:, :dim] = slope[:dim]
@@ -40,7 +39,7 @@ def test_at_an_edge_one_sided_neighbors_make_no_bias(rng):
     square = Box([0.0, 0.0], [1.0, 1.0])
     samples = square.sample(500, generator=rng)
     corner = torch.tensor([[0.0, 0.0], [1.0, 0.5]], dtype=torch.float64)
-    found = gradient_of_values(ExactField(square), samples, 3 * samples[:, 0] - samples[:, 1], corner, 0.1, dim=2)
+    found = gradient_of_values(ExactField(square), samples, 3 * samples[:, 0] - samples[:, 1], corner, 0.1, dimension=2)
     torch.testing.assert_close(found, torch.tensor([[3.0, -1.0]] * 2).double())
 
 
@@ -127,9 +126,9 @@ def test_arrays_integers_and_float32_are_welcome(rng):
         ({"samples": torch.zeros(50, 4)}, "samples must have 3 columns"),
         ({"n_neighbors": 2}, "n_neighbors must be at least 3, to fit a slope in 2 dimensions; got 2"),
         ({"n_neighbors": 51}, "n_neighbors must be at most 50"),
-        ({"dim": 4}, "dim must lie between 1 and 3"),
+        ({"dimension": 4}, "dimension must lie between 1 and 3"),
     ],
-    ids=["NaN", "too few", "axes", "words", "few samples", "columns", "neighbors", "many neighbors", "dim"],
+    ids=["NaN", "too few", "axes", "words", "few samples", "columns", "neighbors", "many neighbors", "dimension"],
 )
 def test_bad_arguments_are_named(rng, changes, message):
     samples = Sphere(2).sample(50, generator=rng)

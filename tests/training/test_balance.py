@@ -1,20 +1,19 @@
 """Every scale counts the same."""
 
 import json
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from carre.fitting import FitSettings, fit_field, pipeline
+from carre.fitting import FitSettings, carry_out, make_plan
 from carre.matching import LogUniform, metric_matching_loss, perturb
 from carre.metric import LowRankMetric
 from carre.networks import UNetSettings, build_model
-from carre.training import Objective, TrainingConfig
-from carre.training.balance import BalancedScales
-from carre.training.defaults import DataScale, ImageScale
-from carre.training.fingerprint import compare, fingerprint
-from carre.training.stepper import Stepper
+from carre.training import BalancedScales, DataScale, ImageScale, Objective, TrainingConfig
+from carre.training.checkpoint import compare, fingerprint
+from carre.training.loop import Stepper
 
 VARIANCES = torch.tensor([9.0, 1.0, 0.1])
 
@@ -113,17 +112,18 @@ def test_fits_of_images_are_balanced(monkeypatch, shape, method, balanced):
     class SeenError(Exception):
         pass
 
-    def look(model, samples, held_out, bandwidths, objective, config, **others):
+    def see(model, samples, held_out, bandwidths, objective, config, **others):
         error = SeenError()
         error.objective, error.samples, error.config = objective, samples, config
         raise error
 
-    monkeypatch.setattr(pipeline, "train", look)
+    monkeypatch.setattr(sys.modules[carry_out.__module__], "train", see)
     samples = torch.randn(100, 16, generator=torch.Generator().manual_seed(0))
     network = UNetSettings(channels=4, multipliers=(1,), n_blocks=1, attention=()) if shape else None
     settings = FitSettings(method=method, rank=5, network=network)
+    plan = make_plan(samples, settings, seed=0, device=torch.device("cpu"), sample_shape=shape)
     with pytest.raises(SeenError) as seen:
-        fit_field(samples, settings, seed=0, device=torch.device("cpu"), sample_shape=shape)
+        carry_out(plan)
     assert seen.value.config.n_references == (2048 if shape else 0)
     balance = seen.value.objective.balance
     assert (balance is not None) == balanced

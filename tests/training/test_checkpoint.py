@@ -1,7 +1,9 @@
-"""The file of a run: what is refused, each with its own sentence, and what is not."""
+"""The file of a run: what is refused, each with its own sentence, and what is not. Ctrl-C, heard between two steps."""
 
 import json
 import re
+import signal
+import threading
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from carre.training import Checkpoint, CheckpointError
+from carre.training.checkpoint import postponed
 from tests.training.runs import circle, interrupt, make_model, run
 
 
@@ -188,3 +191,76 @@ def test_a_network_that_keeps_something_else_than_tensors_is_refused_before_trai
 
     with pytest.raises(ValueError, match="network must keep nothing but tensors in its state_dict for a checkpoint"):
         run(Diary(), path=tmp_path / "run")
+
+
+def press():
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_waits_until_it_may_happen():
+    with postponed() as interruption:
+        press()
+        with pytest.raises(KeyboardInterrupt):
+            interruption.happen()
+        interruption.happen()
+
+
+def work(*, presses=1, fails=False, done=None):
+    with postponed():
+        for _ in range(presses):
+            press()
+        if fails:
+            raise ZeroDivisionError
+        if done is not None:
+            done.append("the work")
+
+
+def test_ctrl_c_happens_at_the_end_at_the_latest():
+    done = []
+    with pytest.raises(KeyboardInterrupt):
+        work(done=done)
+    assert done == ["the work"]
+
+
+def test_the_second_ctrl_c_happens_at_once():
+    done = []
+    with pytest.raises(KeyboardInterrupt):
+        work(presses=2, done=done)
+    assert done == []
+
+
+def test_another_error_is_not_hidden_by_ctrl_c():
+    with pytest.raises(ZeroDivisionError):
+        work(fails=True)
+
+
+def test_the_former_handler_of_ctrl_c_is_back_afterwards():
+    with postponed():
+        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_handler_of_ctrl_c_of_somebody_else_is_left_alone():
+    heard = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    try:
+        with postponed():
+            press()
+        assert heard == [signal.SIGINT]
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_changes_nothing_where_it_is_not_wanted_and_in_threads():
+    with postponed(wanted=False):
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    found = []
+
+    def see():
+        with postponed():
+            found.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=see)
+    thread.start()
+    thread.join()
+    assert found == [signal.default_int_handler]

@@ -9,9 +9,9 @@ from torch import nn
 from carre.matching import LogUniform
 from carre.networks import build_model
 from carre.training import Objective, TrainingConfig, TrainingDivergedError, train
-from carre.training import stepper as stepper_module
+from carre.training import loop as loop_module
+from carre.training.loop import Stepper
 from carre.training.monitor import HeldOut
-from carre.training.stepper import Stepper
 
 RANGE = LogUniform(0.1, 1.0)
 
@@ -101,7 +101,7 @@ def test_mixed_precision_leaves_noise_targets_and_losses_in_full_precision(monke
     monkeypatch.setattr(Objective, "losses", spy)
     training = stepper(mixed_precision=True)
     hidden = []
-    training.model.factor.trunk.head.register_forward_hook(lambda module, given, result: hidden.append(result.dtype))
+    training.model.factor.trunk.register_forward_hook(lambda module, given, result: hidden.append(result.dtype))
     training.step(1e-3)
     assert hidden == [torch.bfloat16]
     assert seen["target"] == seen["displacement"] == seen["loss"] == seen["products"] == torch.float32
@@ -109,8 +109,8 @@ def test_mixed_precision_leaves_noise_targets_and_losses_in_full_precision(monke
 
 def test_the_jacobian_of_the_denoiser_is_probed_only_where_one_is_trained(monkeypatch):
     calls = []
-    real = stepper_module.probe_jacobian
-    monkeypatch.setattr(stepper_module, "probe_jacobian", lambda *a, **k: calls.append(1) or real(*a, **k))
+    real = loop_module.probe_jacobian
+    monkeypatch.setattr(loop_module, "probe_jacobian", lambda *a, **k: calls.append(1) or real(*a, **k))
     stepper().step(1e-3)
     assert calls == [1]
     stepper(jacobian_weight=0.0).step(1e-3)

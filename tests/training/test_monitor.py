@@ -1,4 +1,4 @@
-"""The looks at held-out samples: bounded in memory and time, whatever the dimension."""
+"""Evaluations on held-out samples: bounded in memory and time, whatever the dimension."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from carre.training.monitor import HeldOut, LinearDenoiser
 RANGE = LogUniform(0.1, 1.0)
 
 
-def look(model, samples, objective):
+def evaluate(model, samples, objective):
     monitor = HeldOut(samples[:20], samples, RANGE, generator=torch.Generator().manual_seed(0), n_levels=2, n_pairs=50)
     return monitor.evaluate(model, objective, step=3, seconds=1.0)
 
@@ -21,7 +21,7 @@ def look(model, samples, objective):
     [Objective(), Objective(train_mean=False, centered=False), Objective(function=lambda x: x)],
     ids=["joint", "uncentered", "function"],
 )
-def test_a_look_is_the_same_in_small_parts_as_in_one(objective, monkeypatch, rng):
+def test_an_evaluation_is_the_same_in_small_parts_as_in_one(objective, monkeypatch, rng):
     """With memory for seven images, the last part is smaller."""
     torch.manual_seed(0)
     settings = UNetSettings(4, (1,), 1, ())
@@ -29,10 +29,10 @@ def test_a_look_is_the_same_in_small_parts_as_in_one(objective, monkeypatch, rng
     samples = torch.randn(60, 16, generator=rng, dtype=torch.float64)
     sizes = []
     model.factor.trunk.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
-    whole = look(model, samples, objective)
+    whole = evaluate(model, samples, objective)
     numbers = model.factor.trunk.numbers_per_point
-    monkeypatch.setattr("carre.networks.memory.working_memory", lambda device: 7 * 8 * numbers)
-    parts = look(model, samples, objective)
+    monkeypatch.setattr("carre.backend.memory.working_memory", lambda device: 7 * 8 * numbers)
+    parts = evaluate(model, samples, objective)
     assert sizes == [50, 50] + 2 * (7 * [7] + [1])
     assert len(whole.gain) == (2 if objective.centered and objective.function is None else 0)
     for name in ("mean_loss", "metric_loss", "predictive_loss", "gain"):

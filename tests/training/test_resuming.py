@@ -24,8 +24,8 @@ def assert_same(one, other):
 def without_seconds(history):
     found = dataclasses.asdict(history)
     del found["seconds"]
-    for look in found["evaluations"]:
-        del look["seconds"]
+    for evaluation in found["evaluations"]:
+        del evaluation["seconds"]
     return found
 
 
@@ -35,7 +35,7 @@ def uninterrupted(request):
 
 
 @pytest.mark.slow
-# Looks are after the steps 4, 8 and 12: before the first one, at one, after one, and when all is done.
+# Evaluations are after the steps 4, 8 and 12: before the first one, at one, after one, and when all is done.
 @pytest.mark.parametrize("step", [1, 4, 9, STEPS])
 def test_a_run_goes_on_to_the_same_bits(uninterrupted, step, tmp_path):
     own, wanted = uninterrupted
@@ -81,23 +81,24 @@ def test_early_stopping_counts_across_an_interruption(tmp_path):
     settings = {"max_steps": 300, "evaluations": 100, "patience": 2, "learning_rate": 0.05}
     wanted = run(**settings)
     assert wanted[1].stop_reason == "held-out loss stopped improving"
-    # One look before the end: it is already stale.
+    # One evaluation before the end: it is already stale.
     interrupt(tmp_path / "run", wanted[1].steps - 1, **settings)
     assert_same(run(path=tmp_path / "run", **settings), wanted)
 
 
 def test_seconds_before_the_interruption_count_towards_the_budget(tmp_path, monkeypatch):
-    """By a clock that advances a second at every look at it."""
+    """By a clock that advances a second whenever it is read."""
     ticks = iter(range(10**6))
     monkeypatch.setattr("carre.training.loop.time.perf_counter", lambda: float(next(ticks)))
     settings = {"max_steps": 10**6, "max_seconds": 40.0}
     whole = run(path=tmp_path / "whole", **settings)[1]
     interrupt(tmp_path / "run", 10, **settings)
     resumed = run(path=tmp_path / "run", **settings)[1]
-    # Two looks at the clock per step, and a few more to write.
+    # The clock is read twice per step, and a few times more to write.
     assert abs(resumed.steps - whole.steps) <= 3
     assert resumed.evaluations[-1].seconds >= 40
-    assert [look.seconds for look in resumed.evaluations] == sorted(look.seconds for look in resumed.evaluations)
+    seconds = [evaluation.seconds for evaluation in resumed.evaluations]
+    assert seconds == sorted(seconds)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError, SystemExit])
@@ -107,8 +108,8 @@ def test_whatever_a_callback_raises_the_run_is_kept(error, tmp_path):
     assert (tmp_path / "run").exists()
 
 
-def test_a_run_is_kept_at_looks_and_when_the_last_time_is_long_ago(tmp_path):
-    """Looks are after the steps 4, 8 and 12."""
+def test_a_run_is_kept_at_evaluations_and_when_the_last_time_is_long_ago(tmp_path):
+    """Evaluations are after the steps 4, 8 and 12."""
     seen, path = {}, tmp_path / "run"
 
     def note(progress):

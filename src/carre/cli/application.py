@@ -12,8 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from carre import __version__
-from carre.cli.output import COMMAND, bars_as_lines, say, warnings_as_lines
-from carre.cli.wording import in_options
+from carre.cli._output import COMMAND, say, warnings_as_lines, worded
 
 # Typer brings its own copy of click, or uses click, depending on its version.
 _USAGE_ERROR: Any = typer.BadParameter.__bases__[0]
@@ -28,21 +27,13 @@ class Commands(TyperGroup):
     They exit with 0 when all is well, 1 after a failure while working, 2 for wrong input, 130 when interrupted.
     """
 
-    def main(
-        self,
-        args: Any = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
+    def main(self, args: Any = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
         """Run the command line; without arguments, show the help."""
         arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
         COMMAND.set(shlex.join(["carre", *arguments]))
-        with warnings_as_lines(), bars_as_lines():
+        with warnings_as_lines():
             try:
-                code = super().main(arguments, prog_name, complete_var, False, windows_expand_args, **extra)
+                code = super().main(arguments, standalone_mode=False, **extra)
             except (KeyboardInterrupt, typer.Abort):
                 say("interrupted")
                 code = _INTERRUPTED
@@ -69,7 +60,7 @@ def describe(error: Exception) -> tuple[str, int]:
     """Turn an error into a sentence and an exit code."""
     if isinstance(error, _USAGE_ERROR):
         return _usage(error), _WRONG
-    sentence = in_options(" ".join(str(error).split()))
+    sentence = worded(error)
     if isinstance(error, OSError) and error.strerror:
         sentence = f"{error.strerror[0].lower()}{error.strerror[1:]}: {error.filename or 'nothing could be written'}"
     if isinstance(error, _WRONG_INPUT):
@@ -92,12 +83,8 @@ def _usage(error: Any) -> str:
 
 
 app = typer.Typer(
-    name="carre",
-    cls=Commands,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    name="carre", cls=Commands, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
 )
-benchmark = typer.Typer(help="Benchmarks that regenerate the published figures.")
 
 
 def _version(asked: bool) -> bool:

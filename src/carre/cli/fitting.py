@@ -7,19 +7,14 @@ import os
 import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from carre.cli.inputs import checkpoint_of
-from carre.cli.options import AsJson, Columns, Data, Device, Quiet, check_positive, listed, seconds_of
-from carre.cli.output import COMMAND, say, show
-from carre.cli.wording import counted, naming
-
-if TYPE_CHECKING:
-    from carre import MetricMatching
-    from carre.data import ImageDataset, Table
-    from carre.fitting import FitPlan
+import carre
+from carre.cli import _inputs as inputs
+from carre.cli._inputs import AsJson, Columns, Data, Device, Quiet, checkpoint_of, listed, positive
+from carre.cli._output import COMMAND, counted, progress, say, show
 
 _INTERRUPTED = 130
 # The summary asks for the dimension at so many samples at most.
@@ -33,15 +28,13 @@ def fit(
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Folder to save the geometry in.")],
     columns: Columns = None,
     drop: Annotated[str | None, typer.Option(help="Columns that are no coordinates, such as a label.")] = None,
-    size: Annotated[int | None, typer.Option(help="Height and width to bring the images of a folder to.")] = None,
+    size: Annotated[int | None, positive("Height and width to bring the images of a folder to.")] = None,
     budget: Annotated[str | None, typer.Option(help="Time to train for: 90s, 2m, 1h30m.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Optimizer steps to train for.")] = None,
-    rank: Annotated[int | None, typer.Option(help="Rank of the metric; at least 2d − 1 for dimension d.")] = None,
-    sigma: Annotated[
-        float | None, typer.Option(help="Scale σ of all questions; chosen from the data if left out.")
-    ] = None,
-    sigma_min: Annotated[float | None, typer.Option(help="Smallest σ to train on.")] = None,
-    sigma_max: Annotated[float | None, typer.Option(help="Largest σ to train on.")] = None,
+    steps: Annotated[int | None, positive("Optimizer steps to train for.")] = None,
+    rank: Annotated[int | None, positive("Rank of the metric; at least 2d − 1 for dimension d.")] = None,
+    sigma: Annotated[float | None, positive("Scale σ of all questions; chosen from the data if left out.")] = None,
+    sigma_min: Annotated[float | None, positive("Smallest σ to train on.")] = None,
+    sigma_max: Annotated[float | None, positive("Largest σ to train on.")] = None,
     device: Device = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was interrupted.")] = False,
@@ -65,63 +58,52 @@ def fit(
       carre fit photographs/ --size 32 --budget 1h --out model
       carre fit points.npy --out model --dry-run
     """
-    settings = _settings(budget, steps, rank, sigma, sigma_min, sigma_max)
-    check_positive("--size", size)
+    settings = {
+        "max_seconds": inputs.seconds_of(budget),
+        "max_steps": steps,
+        "rank": rank,
+        "bandwidth": sigma,
+        "bandwidth_range": _range(sigma_min, sigma_max),
+    }
     if not 0 <= seed <= _LARGEST_SEED:
         raise ValueError(f"--seed must lie between 0 and {_LARGEST_SEED}; got {seed}")
     if _is_complete(out, resume=resume, overwrite=overwrite):
-        show(
-            {"complete": f"{out} is there already; nothing was done"}, {"model": out, "complete": True}, as_json=as_json
-        )
+        facts = {"complete": f"{out} is there already; nothing was done"}
+        show(facts, {"model": out, "complete": True}, as_json=as_json)
         return
-
-    from carre.data import load_samples  # noqa: PLC0415
-
-    with naming(folder="DATA"):
-        samples = load_samples(data, columns=listed(columns), drop=listed(drop), size=size)
+    left_out = "leave the column out (--drop)"
+    samples = inputs.load_samples(data, otherwise=left_out, columns=listed(columns), drop=listed(drop), size=size)
     _check_samples(samples, size, rank)
     if dry_run:
         plan = _plan(samples, settings, device, seed)
-        show(_facts_of_plan(plan, data, out), vars(plan), as_json=as_json)
+        show(_facts_of_plan(plan, data, out), plan, as_json=as_json)
         return
     if overwrite:
         checkpoint_of(out).unlink(missing_ok=True)
     start = time.perf_counter()
-    geometry = _fit(samples, settings, out, device=device, seed=seed, quiet=quiet, command=COMMAND.get())
+    geometry = _fit(samples, out, quiet=quiet, device=device, random_state=seed, **settings)
     seconds = time.perf_counter() - start
-    facts, results = _summary(geometry, samples, data, out, seconds)
+    facts, results = _summary(geometry, samples, data, out, seconds, quiet=quiet)
     show(facts, results, as_json=as_json, quiet=quiet)
 
 
-def _settings(
-    budget: str | None,
-    steps: int | None,
-    rank: int | None,
-    sigma: float | None,
-    sigma_min: float | None,
-    sigma_max: float | None,
-) -> dict[str, Any]:
-    """Turn options into parameters of `MetricMatching`."""
-    scales = {"--sigma": sigma, "--sigma-min": sigma_min, "--sigma-max": sigma_max}
-    for option, value in {"--steps": steps, "--rank": rank, **scales}.items():
-        check_positive(option, value)
-    if (sigma_min is None) != (sigma_max is None):
+def _range(low: float | None, high: float | None) -> tuple[float, float] | None:
+    """Check the scales to train on."""
+    if (low is None) != (high is None):
         raise ValueError("--sigma-min and --sigma-max must be given together, or neither")
-    given = None if sigma_min is None or sigma_max is None else (sigma_min, sigma_max)
-    if given is not None and not given[0] < given[1]:
-        raise ValueError(f"--sigma-min must be less than --sigma-max; got {given[0]:g} and {given[1]:g}")
-    seconds = seconds_of(budget)
-    return {"max_seconds": seconds, "max_steps": steps, "rank": rank, "bandwidth": sigma, "bandwidth_range": given}
+    if low is None or high is None:
+        return None
+    if not low < high:
+        raise ValueError(f"--sigma-min must be less than --sigma-max; got {low:g} and {high:g}")
+    return low, high
 
 
-def _check_samples(samples: Table | ImageDataset, size: int | None, rank: int | None) -> None:
+def _check_samples(samples: carre.Table | carre.ImageDataset, size: int | None, rank: int | None) -> None:
     """Refuse, before any work, options that the samples have no use for."""
-    from carre.data import Table  # noqa: PLC0415
-
-    is_table = isinstance(samples, Table)
+    is_table = isinstance(samples, carre.Table)
     if is_table and size is not None:
         raise ValueError(f"--size must be left out for tables; got {size}")
-    most = 2 * math.prod(samples.shape[1:] if isinstance(samples, Table) else samples.sample_shape)
+    most = 2 * math.prod(samples.shape[1:] if isinstance(samples, carre.Table) else samples.sample_shape)
     if rank is not None and rank > most:
         what = "columns" if is_table else "pixels of an image"
         raise ValueError(f"--rank must be at most {most:,}, twice the {what} of DATA; got {rank:,}")
@@ -151,44 +133,71 @@ def _is_complete(out: Path, *, resume: bool, overwrite: bool) -> bool:
     return False
 
 
-def _plan(samples: Table | ImageDataset, settings: dict[str, Any], device: str | None, seed: int) -> FitPlan:
-    from sklearn.utils import check_random_state  # noqa: PLC0415
+def _plan(
+    samples: carre.Table | carre.ImageDataset, settings: dict[str, Any], device: str | None, seed: int
+) -> dict[str, Any]:
+    """Find out what a fit would do: all is decided, and nothing is trained."""
+    from carre.fitting import FitSettings, accept_samples, choose_device, make_plan, seed_of  # noqa: PLC0415
 
-    from carre.boundary import as_images, as_points  # noqa: PLC0415
-    from carre.data import Table  # noqa: PLC0415
-    from carre.fitting import FitSettings, choose_device, plan_fit  # noqa: PLC0415
-
-    points = as_points(samples.values, name="DATA") if isinstance(samples, Table) else as_images(samples.images)
-    return plan_fit(
-        points.tensor,
+    accepted = accept_samples(samples)
+    plan = make_plan(
+        accepted.tensor,
         FitSettings(**settings),
-        # As the estimator draws it.
-        seed=int(check_random_state(seed).randint(2**31 - 1)),
-        device=choose_device(device, points.tensor),
-        sample_shape=points.sample_shape,
+        seed=seed_of(seed),
+        device=choose_device(device, accepted.tensor),
+        sample_shape=accepted.points.sample_shape,
     )
+    n_parameters, memory = plan.costs()
+    return {
+        "n_samples": len(plan.samples),
+        "dim": plan.samples.shape[1],
+        "hull_dim": plan.frame.hull_dim,
+        "dimension_guess": plan.scale.dimension,
+        "bandwidth_range": plan.bandwidth_range,
+        "rank": plan.rank,
+        "network": plan.network,
+        "n_parameters": n_parameters,
+        "max_steps": plan.max_steps,
+        "max_seconds": plan.config.max_seconds,
+        "batch_size": plan.config.batch_size,
+        "device": str(plan.device),
+        "memory": memory,
+    }
 
 
-def _fit(
-    samples: Table | ImageDataset,
-    settings: dict[str, Any],
-    out: Path,
-    *,
-    device: str | None,
-    seed: int,
-    quiet: bool,
-    command: str,
-) -> MetricMatching:
+def _facts_of_plan(plan: dict[str, Any], data: str, out: Path) -> dict[str, str]:
+    hull = "" if plan["hull_dim"] == plan["dim"] else f", in a linear hull of {plan['hull_dim']}"
+    steps = f"{plan['max_steps']:,} steps" if plan["max_steps"] else ""
+    seconds = f"{plan['max_seconds']:g} s" if plan["max_seconds"] else ""
+    low, high = plan["bandwidth_range"]
+    return {
+        "data": f"{data}: {counted(plan['n_samples'], 'sample')} with {counted(plan['dim'], 'coordinate')}{hull}",
+        "device": plan["device"],
+        "scales σ": f"{low:.4g} to {high:.4g}",
+        "rank": f"{plan['rank']} (neighbors suggest a dimension of {plan['dimension_guess']:.1f})",
+        "network": f"{plan['network']}, {plan['n_parameters']:,} parameters",
+        "training": f"{' or '.join(filter(None, (steps, seconds)))}, batches of {plan['batch_size']:,}",
+        "memory": f"about {plan['memory'] / 2**20:,.0f} MiB, beside torch's own",
+        "would write": f"{out}; nothing was done",
+    }
+
+
+def _fit(samples: carre.Table | carre.ImageDataset, out: Path, *, quiet: bool, **settings: Any) -> carre.Geometry:
     """Fit and save; after an interruption, say how to go on."""
-    from carre import MetricMatching  # noqa: PLC0415
-
     checkpoint = checkpoint_of(out)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    geometry = MetricMatching(**settings, device=device, random_state=seed, checkpoint=checkpoint, verbose=not quiet)
     try:
-        geometry.fit(samples)
+        with progress("fit", quiet=quiet) as tell:
+            geometry = carre.fit(samples, **settings, checkpoint=checkpoint, verbose=not quiet, progress=tell)
         _save(geometry, out)
+    except carre.TrainingDivergedError as error:
+        error.args = (
+            f"the loss or a gradient was not finite at step {error.step}. Give --sigma nearer to the data's own scale, "
+            "or leave it out, or check the samples for extreme values",
+        )
+        raise
     except KeyboardInterrupt:
+        command = COMMAND.get()
         again = command.replace(" --overwrite", "") + ("" if " --resume" in command else " --resume")
         kept = f"; what was learned is kept. Go on with: {again}"
         say(f"interrupted{kept if checkpoint.exists() else '; nothing was written'}")
@@ -196,34 +205,39 @@ def _fit(
     return geometry
 
 
-def _save(geometry: MetricMatching, out: Path) -> None:
+def _save(geometry: carre.Geometry, out: Path) -> None:
     """Save; where that fails, as on a full disk, save elsewhere, so that nothing is lost."""
     try:
-        geometry.save_pretrained(out)
+        carre.save(geometry, out)
     except OSError as error:
         import tempfile  # noqa: PLC0415
 
         elsewhere = Path(tempfile.mkdtemp(prefix="carre-")) / out.name
-        geometry.save_pretrained(elsewhere)
+        carre.save(geometry, elsewhere)
         raise OSError(f"{out} could not be written ({error}); the geometry was saved in {elsewhere} instead") from error
 
 
 def _summary(
-    geometry: MetricMatching, samples: Table | ImageDataset, data: str, out: Path, seconds: float
+    geometry: carre.Geometry,
+    samples: carre.Table | carre.ImageDataset,
+    data: str,
+    out: Path,
+    seconds: float,
+    *,
+    quiet: bool,
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """Say what was learned, and what to do with it."""
-    from carre.data import Table  # noqa: PLC0415
-
     every = -(-len(samples) // _SUMMARIZED)
-    some = samples.values[::every] if isinstance(samples, Table) else samples[::every]
-    estimate = geometry.estimate_dimension(some)
+    some = samples.values[::every] if isinstance(samples, carre.Table) else samples[::every]
+    with progress("dimension", quiet=quiet) as tell:
+        estimate = geometry.estimate_dimension(some, progress=tell)
     (low, high), source = estimate.interval, estimate.source
     model, table = shlex.quote(str(out)), shlex.quote(data)
     facts = {
-        "samples": f"{len(samples):,} with {counted(geometry.n_features_in_, 'coordinate')}",
+        "samples": f"{len(samples):,} with {counted(geometry.dim, 'coordinate')}",
         "dimension": f"{estimate.value} ({low} to {high} as σ varies by √2)" + (f"; {source}" if source else ""),
-        "scale σ": f"{geometry.bandwidth_:.4g}",
-        "training": f"{geometry.history_.steps:,} steps, {seconds:.1f} s, on {geometry.device_}",
+        "scale σ": f"{geometry.bandwidth:.4g}",
+        "training": f"{geometry.history.steps:,} steps, {seconds:.1f} s, on {geometry.device}",
         "saved in": str(out),
         "what next": f"carre dimension {model} {table}",
         "": f"carre report {model} {table} -o report.html",
@@ -231,38 +245,15 @@ def _summary(
     results = {
         "model": out,
         "n_samples": len(samples),
-        "n_features": geometry.n_features_in_,
-        "columns": getattr(geometry, "feature_names_in_", None),
+        "n_features": geometry.dim,
+        "columns": geometry.feature_names,
         "dimension": estimate.value,
         "dimension_interval": estimate.interval,
-        "bandwidth": geometry.bandwidth_,
-        "bandwidth_range": geometry.bandwidth_range_,
-        "rank": geometry.rank_,
-        "steps": geometry.history_.steps,
+        "bandwidth": geometry.bandwidth,
+        "bandwidth_range": geometry.bandwidth_range,
+        "rank": geometry.rank,
+        "steps": geometry.history.steps,
         "seconds": seconds,
-        "device": geometry.device_,
+        "device": geometry.device,
     }
     return facts, results
-
-
-def _facts_of_plan(plan: FitPlan, data: str, out: Path) -> dict[str, str]:
-    hull = "" if plan.hull_dim == plan.dim else f", in a linear hull of {plan.hull_dim}"
-    budget = " or ".join(
-        part
-        for part in (
-            f"{plan.max_steps:,} steps" if plan.max_steps else "",
-            f"{plan.max_seconds:g} s" if plan.max_seconds else "",
-        )
-        if part
-    )
-    low, high = plan.bandwidth_range
-    return {
-        "data": f"{data}: {counted(plan.n_samples, 'sample')} with {counted(plan.dim, 'coordinate')}{hull}",
-        "device": plan.device,
-        "scales σ": f"{low:.4g} to {high:.4g}",
-        "rank": f"{plan.rank} (neighbors suggest a dimension of {plan.dimension_guess:.1f})",
-        "network": f"{plan.network}, {plan.n_parameters:,} parameters",
-        "training": f"{budget}, batches of {plan.batch_size:,}",
-        "memory": f"about {plan.memory / 2**20:,.0f} MiB, beside torch's own",
-        "would write": f"{out}; nothing was done",
-    }

@@ -1,22 +1,33 @@
-"""Questions at points: ``carre dimension``, ``tangent``, ``denoise`` and ``gradient``."""
+"""Questions to a model: ``carre dimension``, ``tangent``, ``denoise``, ``gradient`` and ``path``."""
 
 from __future__ import annotations
 
 import math
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from carre.cli import inputs
-from carre.cli.options import AsJson, Columns, Data, Device, Model, Sigma, check_positive, listed
-from carre.cli.output import show
-from carre.cli.wording import counted, naming
+import carre
+from carre.cli import _inputs as inputs
+from carre.cli._inputs import AsJson, Columns, Data, Device, Model, Rows, Sigma
+from carre.cli._output import counted, in_options, naming, progress, show
 
 if TYPE_CHECKING:
     import numpy as np
 
 Out = Annotated[Path, typer.Option(help="File to write: csv, tsv, parquet, json, npz or npy.")]
+_MOST_NODES = 10_000
+
+
+class Method(StrEnum):
+    """How a path is found."""
+
+    geodesic = "geodesic"
+    flow = "flow"
+    thread = "thread"
+    straight = "straight"
 
 
 def dimension(
@@ -40,27 +51,26 @@ def dimension(
       carre dimension model points.csv --out dimensions.csv
       carre dimension mnist digits/ --sigma 2 --json
     """
-    from carre.data.writing import check_output  # noqa: PLC0415
-
-    check_positive("--sigma", sigma)
     if out is not None:
-        check_output(out)
+        inputs.check_output(out)
     geometry = inputs.load_model(model, device)
-    points = inputs.load_data(geometry, data, columns=listed(columns))
-    estimate = geometry.estimate_dimension(points.values, sigma)
+    rows = inputs.load_data(geometry, data, columns=columns)
+    with progress("dimension") as tell:
+        estimate = geometry.estimate_dimension(rows.values, sigma, progress=tell)
     if out is not None:
         more = {"dimension_low": estimate.low, "dimension_high": estimate.high}
-        inputs.write_answer(out, "dimension", estimate.local, points, more=more)
+        inputs.write_answer(out, "dimension", estimate.local, rows, more=more)
     (low, high), error = estimate.interval, estimate.standard_error
+    most_frequent = sorted(estimate.shares.items(), key=lambda pair: -pair[1])[:4]
     facts = {
         "dimension": f"{estimate.value} ({low} to {high} as σ varies by √2)",
         "mean": f"{estimate.mean:.2f}" + (f" ± {error:.2f}" if math.isfinite(error) else ""),
-        "points": ", ".join(f"{share:.0%} have {kind}" for kind, share in _largest(estimate.shares)),
+        "points": ", ".join(f"{share:.0%} have {kind}" for kind, share in most_frequent),
         "scale σ": f"{estimate.bandwidth:.4g}",
     }
     facts |= {"estimated": estimate.source} if estimate.source else {}
     names = ("value", "interval", "mean", "standard_error", "shares", "bandwidth", "source")
-    results = {name: getattr(estimate, name) for name in names} | {"n": len(points.values)}
+    results = {name: getattr(estimate, name) for name in names} | {"n": len(rows)}
     _show(facts, results, out, as_json)
 
 
@@ -83,15 +93,15 @@ def tangent(
       carre tangent model points.csv --dim 2 --out tangents.npy
       carre tangent model points.csv --dim 2 --out tangents.csv
     """
-    check_positive("--sigma", sigma)
     geometry = inputs.load_model(model, device)
-    inputs.check_vectors_output(out, geometry)
-    most = min(geometry.rank_, geometry.n_features_in_)
+    inputs.check_output(out, geometry)
+    most = min(geometry.rank, geometry.dim)
     if not 1 <= dim <= most:
         raise ValueError(f"--dim must lie between 1 and {most}, the rank of MODEL or its columns; got {dim}")
-    points = inputs.load_data(geometry, data, columns=listed(columns))
-    basis = geometry.tangent_basis(points.values, dim, sigma)
-    inputs.write_answer(out, "tangent", basis, points, prefix="tangent")
+    rows = inputs.load_data(geometry, data, columns=columns)
+    with progress("tangent") as tell:
+        basis = geometry.tangent_basis(rows.values, dim, sigma, progress=tell)
+    inputs.write_answer(out, "tangent", basis, rows, prefix="tangent")
     facts = {"tangent spaces": f"{counted(dim, 'direction')} at {counted(len(basis), 'point')}"}
     _show(facts, {"n": len(basis), "dim": dim, "shape": basis.shape}, out, as_json)
 
@@ -114,14 +124,13 @@ def denoise(
       carre denoise model noisy.csv --out clean.csv
       carre denoise mnist digits.npy --sigma 0.5 --out clean.npy
     """
-    check_positive("--sigma", sigma)
     geometry = inputs.load_model(model, device)
-    inputs.check_vectors_output(out, geometry)
-    points = inputs.load_data(geometry, data, columns=listed(columns))
-    clean = geometry.denoise(points.values, sigma)
-    moved = _norms(clean - points.values)
-    in_pixels = points.is_images and geometry.normalization_ is not None
-    inputs.write_answer(out, "denoised", geometry.to_pixels(clean) if in_pixels else clean, points)
+    inputs.check_output(out, geometry)
+    rows = inputs.load_data(geometry, data, columns=columns)
+    clean = geometry.denoise(rows.values, sigma)
+    moved = _norms(clean - rows.values)
+    in_pixels = rows.is_images and geometry.normalization is not None
+    inputs.write_answer(out, "denoised", geometry.to_pixels(clean) if in_pixels else clean, rows)
     facts = {"denoised": f"{counted(len(clean), 'point')}, moved by {moved.mean():.4g} on average"}
     _show(facts, {"n": len(clean), "mean_distance": float(moved.mean())}, out, as_json)
 
@@ -146,45 +155,39 @@ def gradient(
       carre gradient model points.csv --of energy --out gradients.csv
       carre gradient model points.npy --values energies.npy --out gradients.npy
     """
-    import numpy as np  # noqa: PLC0415
-
-    check_positive("--sigma", sigma)
     if (of is None) == (values is None):
         raise ValueError("give either --of COLUMN or --values FILE, the quantity whose gradient is wanted")
     geometry = inputs.load_model(model, device)
-    inputs.check_vectors_output(out, geometry)
-    points = inputs.load_data(geometry, data, columns=listed(columns), drop=None if of is None else [of])
-    measured = _column(points, of, data) if of is not None else _measured(values)
-    if len(measured) != len(points.values):
-        raise ValueError(
-            f"--values must hold {counted(len(points.values), 'number')}, one for each row of DATA; got {len(measured)}"
-        )
-    with naming(values="--values" if of is None else "--of"):
-        found = geometry.gradient_of_values(points.values, measured, points.values, sigma)
-    inputs.write_answer(out, "gradient", np.asarray(found), points, prefix="gradient_")
+    inputs.check_output(out, geometry)
+    rows = inputs.load_data(geometry, data, columns=columns, drop=None if of is None else [of])
+    measured = _column(rows, of, data) if of is not None else _measured(values)
+    if len(measured) != len(rows):
+        numbers = counted(len(rows), "number")
+        raise ValueError(f"--values must hold {numbers}, one for each row of DATA; got {len(measured)}")
+    with naming({"values": "--values" if of is None else "--of"}), progress("gradient") as tell:
+        found = geometry.gradient_of_values(rows.values, measured, rows.values, sigma, progress=tell)
+    inputs.write_answer(out, "gradient", found, rows, prefix="gradient_")
     sizes = _norms(found)
     facts = {"gradient": f"of {of or values} at {len(found):,} points; its size is {sizes.mean():.4g} on average"}
     _show(facts, {"n": len(found), "mean_size": float(sizes.mean())}, out, as_json)
 
 
-def _column(points: inputs.Data, name: str, data: str) -> np.ndarray:
+def _column(rows: Rows, name: str, data: str) -> np.ndarray:
     """Return a column of numbers by its name."""
-    if name in points.names and not points.is_images:
-        column: np.ndarray = points.values[:, list(points.names).index(name)]
+    if name in rows.names and not rows.is_images:
+        column: np.ndarray = rows.values[:, list(rows.names).index(name)]
         return column
-    if name not in points.other:
-        known = ", ".join([*points.names, *points.other][:12])
+    if name not in rows.other:
+        known = ", ".join([*rows.names, *rows.other][:12])
         raise ValueError(f"--of must be a column of {data}; there is no {name!r}. There are {known}")
-    if points.other[name].dtype.kind not in "fiub":
+    if rows.other[name].dtype.kind not in "fiub":
         raise ValueError(f"--of must be a column of numbers; {name!r} of {data} holds text or has empty cells")
-    return points.other[name]
+    return rows.other[name]
 
 
 def _measured(file: Any) -> np.ndarray:
     """Read one number for each row: an array with one axis, or a table of one column."""
-    from carre.data import load_table  # noqa: PLC0415
-    from carre.data.arrays import read_arrays  # noqa: PLC0415
-    from carre.data.headers import array_shapes  # noqa: PLC0415
+    from carre.data.arrays import array_shapes, read_arrays  # noqa: PLC0415
 
     # Whatever is wrong is wrong with this file, not with DATA.
     wrong = "--values must be a file with one column of numbers"
@@ -192,13 +195,101 @@ def _measured(file: Any) -> np.ndarray:
         if file.suffix.lower() == ".npy" and file.is_file() and len(array_shapes(file)[""]) == 1:
             numbers: np.ndarray = read_arrays(file)["images"]
             return numbers
-        table = load_table(file)
+        table = carre.load_table(file)
+    except carre.data.CellError as error:
+        raise ValueError(f"{wrong}; {error.cell}. {error.remedy}") from error
+    except carre.ArgumentError as error:
+        raise ValueError(f"{wrong}; {error.worded('its key' if error.argument == 'key' else 'it')}") from error
     except (ValueError, FileNotFoundError) as error:
-        said = str(error).replace("path must", "it must").replace("key must", "its key must")
-        raise ValueError(f"{wrong}; {said.replace(', or leave the column out (drop)', '')}") from error
+        raise ValueError(f"{wrong}; {error}") from error
     if table.shape[1] != 1:
         raise ValueError(f"{wrong}; {file} has {table.shape[1]}")
     return table.values[:, 0]
+
+
+def path(
+    model: Model,
+    start: Annotated[str, typer.Argument(metavar="A", help="Row of --data, from 0, or coordinates like 0.1,0.2.")],
+    end: Annotated[str, typer.Argument(metavar="B", help="The same for the end.")],
+    out: Annotated[Path, typer.Option(help="File for the nodes: csv, tsv, parquet, json, npz or npy.")],
+    data: Annotated[str | None, typer.Option(metavar="DATA", help="Table or images that A and B are rows of.")] = None,
+    method: Annotated[
+        Method, typer.Option(help="The shortest path, the flow of the paper, a thread (for images), a straight line.")
+    ] = Method.geodesic,
+    nodes: Annotated[int, typer.Option(help="How many nodes, with the start and the end.")] = 33,
+    sigma: Sigma = None,
+    columns: Columns = None,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find a path along the data from A to B.
+
+    Write -- before coordinates that begin with a minus. Paths of images are written as npy or npz, in pixels in [0, 1].
+
+    \b
+    Examples:
+      carre path model 0 17 --data points.csv --out path.csv
+      carre path model --out path.csv -- -0.5,0.1,2 0.3,-0.2,1.5
+      carre path mnist 3 8 --data digits/ --method thread --nodes 9 --out path.npy
+    """
+    if nodes > _MOST_NODES:
+        raise ValueError(f"--nodes must be at most {_MOST_NODES:,}; got {nodes:,}")
+    geometry = inputs.load_model(model, device)
+    inputs.check_output(out, geometry)
+    rows = None if data is None else inputs.load_data(geometry, data, columns=columns)
+    first, last = (_point(text, argument, rows, geometry) for text, argument in ((start, "A"), (end, "B")))
+    if first.ravel().tolist() == last.ravel().tolist():
+        raise ValueError("A and B must be different points: there is no way to go between a point and itself")
+    with progress("path") as tell:
+        found = geometry.path(first, last, sigma, method=method.value, n_nodes=nodes, progress=tell)
+    _write_nodes(out, found.numpy()[0], geometry, rows)
+    length, strayed, reason = float(found.length()), float(found.strayed), in_options(found.reasons[0])
+    facts = {
+        "length": f"{length:.6g}, over {found.n_nodes} nodes",
+        "on the data": f"{'yes' if found.connected else 'no'}; it strays by {strayed:.2g} σ at most",
+        "arrived": "yes" if found.arrived else "no",
+    }
+    facts |= {"note": reason} if reason else {}
+    results: dict[str, Any] = {"length": length, "n_nodes": found.n_nodes, "connected": bool(found.connected)}
+    results |= {"arrived": bool(found.arrived), "strayed": strayed, "reason": reason}
+    _show(facts, results, out, as_json)
+
+
+def _point(text: str, argument: str, rows: Rows | None, geometry: carre.Geometry) -> np.ndarray:
+    """Read a row number, or coordinates."""
+    import numpy as np  # noqa: PLC0415
+
+    if text.strip().isdecimal():
+        if rows is None:
+            raise ValueError(f"--data must be given, for {argument} to be row {text} of it; or write coordinates")
+        if int(text) >= len(rows):
+            raise ValueError(f"{argument} must be a row from 0 to {len(rows) - 1}; got {text}")
+        row: np.ndarray = rows.values[int(text)]
+        return row
+    try:
+        coordinates = np.array([float(part) for part in text.split(",")])
+    except ValueError as error:
+        raise ValueError(f"{argument} must be a row number, or coordinates like 0.1,0.2; got {text!r}") from error
+    if len(coordinates) != geometry.dim:
+        wanted = counted(geometry.dim, "coordinate")
+        raise ValueError(f"{argument} must have {wanted}, like the samples of MODEL; got {len(coordinates)}")
+    if not np.isfinite(coordinates).all():
+        raise ValueError(f"{argument} must be finite coordinates like 0.1,0.2; got {text!r}")
+    return coordinates
+
+
+def _write_nodes(out: Path, nodes: np.ndarray, geometry: carre.Geometry, rows: Rows | None) -> None:
+    """Write the nodes with the share of the way that lies behind each; of images, the pictures."""
+    import numpy as np  # noqa: PLC0415
+
+    if geometry.sample_shape is not None:
+        pictures = geometry.to_images(nodes) if geometry.normalization is None else geometry.to_pixels(nodes)
+        inputs.write_answer(out, "nodes", pictures, Rows(pictures, (), {}))
+        return
+    steps = np.linalg.norm(np.diff(nodes, axis=0), axis=1)
+    time = np.concatenate([[0.0], np.cumsum(steps) / max(float(steps.sum()), np.finfo(float).tiny)])
+    names = rows.names if rows is not None else geometry.feature_names or inputs.numbered(nodes.shape[1])
+    inputs.write_answer(out, "nodes", nodes, Rows(nodes, names, {}), more={"time": time})
 
 
 def _norms(vectors: Any) -> np.ndarray:
@@ -206,10 +297,6 @@ def _norms(vectors: Any) -> np.ndarray:
 
     norms: np.ndarray = np.linalg.norm(np.asarray(vectors).reshape(len(vectors), -1), axis=1)
     return norms
-
-
-def _largest(shares: dict[int, float]) -> list[tuple[int, float]]:
-    return sorted(shares.items(), key=lambda pair: -pair[1])[:4]
 
 
 def _show(facts: dict[str, str], results: dict[str, Any], out: Path | None, as_json: bool) -> None:

@@ -1,18 +1,21 @@
-"""Arrays that NumPy saved."""
+"""Arrays that NumPy saved, and the images in them."""
 
 from __future__ import annotations
 
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Container
+from collections.abc import Container, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
 
-from carre.data.dataset import ImageDataset
-from carre.data.files import AnyPath, DamagedFileError, existing_file, reason
-from carre.data.normalization import SYMMETRIC, Normalization
+from carre.boundary import ArgumentError
+from carre.data.image_dataset import SYMMETRIC, ImageDataset, Normalization
+from carre.files import AnyPath, DamagedFileError, existing_file, reason
 
 _IMAGE_KEYS = ("images", "x", "X", "pixels", "data")
 _LABEL_KEYS = ("labels", "y")
@@ -22,7 +25,7 @@ _BEGINNINGS = (b"\x93NUMPY", b"PK")
 _SAVE_AGAIN = "save it again with numpy.save or numpy.savez"
 # What NumPy, its reader of headers and the unpacking raise over damaged files.
 _FAILURES = (
-    *(ValueError, OSError, EOFError, SyntaxError, MemoryError, NotImplementedError),
+    *(ValueError, OSError, EOFError, KeyError, SyntaxError, MemoryError, NotImplementedError),
     *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
 )
 
@@ -49,10 +52,9 @@ def load_arrays(path: AnyPath, *, normalization: Normalization = SYMMETRIC) -> I
     labels = next((arrays.pop(key) for key in _LABEL_KEYS if key in arrays), None)
     key = next((key for key in _IMAGE_KEYS if key in arrays), None)
     if key is None and len(arrays) != 1:
-        raise ValueError(
-            f"path must hold images under one of the keys {', '.join(_IMAGE_KEYS)}, or a single array beside the "
-            f"labels; {file} has {', '.join(arrays) or 'none'}. Save them by numpy.savez(file, images=…, labels=…)"
-        )
+        must = f"hold images under one of the keys {', '.join(_IMAGE_KEYS)}, or a single array beside the labels"
+        remedy = "Save them by numpy.savez(file, images=…, labels=…)"
+        raise ArgumentError("path", f"{must}; {file} has {', '.join(arrays) or 'none'}", remedy=remedy)
     pixels = _as_pixels(arrays[key] if key is not None else next(iter(arrays.values())), file)
     if labels is not None and labels.size != len(pixels):
         raise DamagedFileError(f"{file} has {len(pixels)} images but {labels.size} labels; save it again")
@@ -61,18 +63,32 @@ def load_arrays(path: AnyPath, *, normalization: Normalization = SYMMETRIC) -> I
 
 def read_arrays(file: Path, only: Container[str] | None = None) -> dict[str, np.ndarray]:
     """Read the arrays of an npz by their keys, all or some, or the one of an npy; pickled objects are refused."""
-    if not is_of_numpy(file):
-        raise DamagedFileError(f"{file} is no file of NumPy (npy, npz); give one, or {_SAVE_AGAIN}")
-    try:
-        content = np.load(file, allow_pickle=False)
+    with _opened(file) as content:
         if isinstance(content, np.ndarray):
-            return {"images": content}
-        with content:
-            return {key: content[key] for key in content.files if only is None or key in only}
-    except _FAILURES as error:
-        # NumPy would advise to load pickles, which could run any code.
-        why = "it holds objects, or is damaged" if "pickle" in str(error) else reason(error)
-        raise DamagedFileError(f"{file} cannot be read as arrays of numbers ({why}); {_SAVE_AGAIN}") from error
+            return {"images": np.array(content)}
+        return {key: content[key] for key in content.files if only is None or key in only}
+
+
+def array_shapes(file: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the arrays of an npz by their keys, without reading them; that of an npy has the key ``""``.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     np.savez(Path(folder, "data.npz"), points=np.zeros((5, 3)), labels=np.arange(5))
+        ...     array_shapes(Path(folder, "data.npz"))
+        {'points': (5, 3), 'labels': (5,)}
+    """
+    with _opened(file) as content:
+        if isinstance(content, np.ndarray):
+            return {"": content.shape}
+        shapes = {}
+        for name in content.zip.namelist():
+            with content.zip.open(name) as stream:
+                is_first = npy.read_magic(stream) == (1, 0)
+                header = npy.read_array_header_1_0(stream) if is_first else npy.read_array_header_2_0(stream)
+            shapes[name.removesuffix(".npy")] = header[0]
+        return shapes
 
 
 def is_of_numpy(file: Path) -> bool:
@@ -81,26 +97,38 @@ def is_of_numpy(file: Path) -> bool:
         return stream.read(6).startswith(_BEGINNINGS)
 
 
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """Open a file of NumPy: an npy is mapped into memory, of an npz the list of contents is read."""
+    if not is_of_numpy(file):
+        raise DamagedFileError(f"{file} is no file of NumPy (npy, npz); give one, or {_SAVE_AGAIN}")
+    try:
+        content = np.load(file, mmap_mode="r", allow_pickle=False)
+        with nullcontext() if isinstance(content, np.ndarray) else content:
+            yield content
+    except _FAILURES as error:
+        # NumPy would advise to load pickles, which could run any code.
+        has_objects = any(word in str(error) for word in ("pickle", "object"))
+        why = "it holds objects, or is damaged" if has_objects else reason(error)
+        raise DamagedFileError(f"{file} cannot be read as arrays of numbers ({why}); {_SAVE_AGAIN}") from error
+
+
 def _as_pixels(images: np.ndarray, file: Path) -> np.ndarray:
     if images.ndim == 3:
         images = images[:, None]
     elif images.ndim == 4 and images.shape[3] in _CHANNELS and images.shape[1] not in _CHANNELS:
         images = images.transpose(0, 3, 1, 2)
     if images.ndim != 4 or images.shape[1] not in _CHANNELS or 0 in images.shape:
-        raise ValueError(
-            f"path must hold images of shape (n, H, W), (n, C, H, W) or (n, H, W, C), with 1 or 3 channels C; {file} "
-            f"has shape {images.shape}. Reshape them, or make an ImageDataset yourself for other numbers of channels"
-        )
+        must = "hold images of shape (n, H, W), (n, C, H, W) or (n, H, W, C), with 1 or 3 channels C"
+        remedy = "Reshape them, or make an ImageDataset yourself for other numbers of channels"
+        raise ArgumentError("path", f"{must}; {file} has shape {images.shape}", remedy=remedy)
+    must = f"hold uint8 images, or floating ones in [0, 1]; those of {file}"
     if images.dtype.kind == "f":
         if not bool(((images >= 0) & (images <= 1)).all()):
-            raise ValueError(
-                f"path must hold uint8 images, or floating ones in [0, 1]; those of {file} lie between "
-                f"{float(images.min())} and {float(images.max())}. Shift and divide them before saving"
-            )
+            got = f"lie between {float(images.min())} and {float(images.max())}"
+            raise ArgumentError("path", f"{must} {got}", remedy="Shift and divide them before saving")
         images = np.rint(images * 255).astype(np.uint8)
     if images.dtype != np.uint8:
-        raise ValueError(
-            f"path must hold uint8 images, or floating ones in [0, 1]; those of {file} are {images.dtype}. "
-            "Convert them with images.astype(numpy.uint8) if they lie between 0 and 255"
-        )
+        remedy = "Convert them with images.astype(numpy.uint8) if they lie between 0 and 255"
+        raise ArgumentError("path", f"{must} are {images.dtype}", remedy=remedy)
     return np.ascontiguousarray(images)

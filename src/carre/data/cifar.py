@@ -1,23 +1,27 @@
-"""CIFAR-10, as pickles of Python 2 or as binary records, in a folder or in the archive."""
+"""CIFAR-10, as pickles of Python 2 or as binary records, in a folder or in the archive.
+
+Pickles of any age are read without running what they may contain.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import io
+import pickle
 import tarfile
 import zlib
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 
-from carre.data.dataset import ImageDataset
-from carre.data.files import AnyPath, DamagedFileError, check_choice, existing_path, reason
-from carre.data.normalization import SYMMETRIC
-from carre.data.unpickling import unpickle_arrays
+from carre.data.image_dataset import SYMMETRIC, ImageDataset, check_choice
+from carre.files import AnyPath, DamagedFileError, MissingFileError, existing_path, find_file, reason
 
 _REMEDY = "Download CIFAR-10 (the Python or the binary version) and give the archive, or the folder it was unpacked to"
 _CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _BATCHES = {"train": tuple(f"data_batch_{i}" for i in range(1, 6)), "test": ("test_batch",)}
-_SUBFOLDERS = ("", "cifar-10-batches-py", "cifar-10-batches-bin")
+_SUBFOLDERS = (".", "cifar-10-batches-py", "cifar-10-batches-bin")
 _ARCHIVES = ("cifar-10-python.tar.gz", "cifar-10-binary.tar.gz")
 _SHAPE = (3, 32, 32)
 _VALUES = 3 * 32 * 32
@@ -31,6 +35,12 @@ _CHECKSUMS = {
     "data_batch_5": "26e2849e66a845b7f1e4614ae70f4889ae604628",
     "test_batch": "67eb016db431130d61cd03c7ad570b013799c88c",
 }
+
+# A damaged pickle is a program of random instructions: it can fail in any of these ways.
+_FAILURES = (
+    *(pickle.UnpicklingError, ArithmeticError, AttributeError, EOFError),
+    *(LookupError, MemoryError, TypeError, ValueError),
+)
 
 
 def load_cifar10(folder: AnyPath, split: str = "train", *, verify: bool = True) -> ImageDataset:
@@ -48,18 +58,18 @@ def load_cifar10(folder: AnyPath, split: str = "train", *, verify: bool = True) 
         >>> photographs  # doctest: +SKIP
         ImageDataset('CIFAR-10 train', n=50000, sample_shape=(3, 32, 32), classes=10)
     """
-    check_choice("split", split, _BATCHES)
+    check_choice(split, _BATCHES)
     path = existing_path(folder, _REMEDY, "folder")
     files = _read_files(path, _BATCHES[split])
     parts = []
     for batch in _BATCHES[split]:
         file, content = files.pop(batch)
         records = _from_binary(content, file) if file.endswith(".bin") else _from_pickle(content, file)
+        if records[:, 0].max(initial=0) >= len(_CLASSES):
+            raise DamagedFileError(f"{file} is damaged: labels must lie between 0 and 9; got {records[:, 0].max()}")
         if verify and hashlib.sha1(records.tobytes(), usedforsecurity=False).hexdigest() != _CHECKSUMS[batch]:
-            raise DamagedFileError(
-                f"{file} does not hold the {batch} of CIFAR-10: its checksum differs. Download it again, or pass "
-                "verify=False if it is meant to be other data"
-            )
+            remedy = "Download it again, or pass verify=False if it is meant to be other data"
+            raise DamagedFileError(f"{file} does not hold the {batch} of CIFAR-10: its checksum differs. {remedy}")
         parts.append(records)
     records = np.concatenate(parts)
     pixels = records[:, 1:].reshape(-1, *_SHAPE)
@@ -69,32 +79,26 @@ def load_cifar10(folder: AnyPath, split: str = "train", *, verify: bool = True) 
 
 def holds_cifar10(folder: Path) -> bool:
     """Say whether a folder looks like CIFAR-10."""
-    batches = (batch for split in _BATCHES.values() for batch in split)
-    return _find_archive(folder) is not None or any(_find(folder, batch) for batch in batches)
+    names = [name for split in _BATCHES.values() for batch in split for name in _spellings(batch)]
+    return find_file(folder, (*_ARCHIVES, *names)) is not None
 
 
-def _find(folder: Path, batch: str) -> Path | None:
-    candidates = (folder / sub / f"{batch}{end}" for sub in _SUBFOLDERS for end in ("", ".bin"))
-    return next((file for file in candidates if file.is_file()), None)
-
-
-def _find_archive(folder: Path) -> Path | None:
-    return next((folder / name for name in _ARCHIVES if (folder / name).is_file()), None)
+def _spellings(batch: str) -> list[str]:
+    return [f"{folder}/{batch}{end}" for folder in _SUBFOLDERS for end in ("", ".bin")]
 
 
 def _read_files(path: Path, batches: tuple[str, ...]) -> dict[str, tuple[str, bytes]]:
     """Return the name and the content of the file of each batch."""
-    archive = path if path.is_file() else _find_archive(path)
-    found = {batch: _find(path, batch) for batch in batches}
-    if archive is not None and None in found.values():
-        return _read_archive(archive, batches)
-    for batch, file in found.items():
-        if file is None:
-            raise FileNotFoundError(
-                f"folder must hold {batch} or {batch}.bin, in itself or in {' or '.join(_SUBFOLDERS[1:])}, or the "
-                f"archive {' or '.join(_ARCHIVES)}; there is none in {path}. {_REMEDY}"
-            )
-    return {batch: (str(file), file.read_bytes()) for batch, file in found.items() if file is not None}
+    found = {batch: file for batch in batches if (file := find_file(path, _spellings(batch))) is not None}
+    if len(found) == len(batches):
+        return {batch: (str(file), file.read_bytes()) for batch, file in found.items()}
+    archive = path if path.is_file() else find_file(path, _ARCHIVES)
+    if archive is None:
+        missing = next(batch for batch in batches if batch not in found)
+        which = f"{missing} or {missing}.bin, in itself or in {' or '.join(_SUBFOLDERS[1:])}"
+        must = f"hold {which}, or the archive {' or '.join(_ARCHIVES)}; there is none in {path}"
+        raise MissingFileError("folder", must, remedy=_REMEDY)
+    return _read_archive(archive, batches)
 
 
 def _read_archive(archive: Path, batches: tuple[str, ...]) -> dict[str, tuple[str, bytes]]:
@@ -119,28 +123,87 @@ def _read_archive(archive: Path, batches: tuple[str, ...]) -> dict[str, tuple[st
 def _from_binary(content: bytes, file: str) -> np.ndarray:
     """Cut the content into records of a label and 3,072 pixel values."""
     if not content or len(content) % (1 + _VALUES):
-        raise DamagedFileError(
-            f"{file} is damaged: it must consist of records of {1 + _VALUES} bytes; got {len(content)} bytes. "
-            "Download it again"
-        )
-    return _checked_labels(np.frombuffer(content, np.uint8).reshape(-1, 1 + _VALUES), file)
+        why = f"it must consist of records of {1 + _VALUES} bytes; got {len(content)} bytes"
+        raise DamagedFileError(f"{file} is damaged: {why}. Download it again")
+    return np.frombuffer(content, np.uint8).reshape(-1, 1 + _VALUES)
 
 
 def _from_pickle(content: bytes, file: str) -> np.ndarray:
     """Read a pickled batch as the records of the binary version."""
-    data, labels = unpickle_arrays(content, ("data", "labels"), file)
+    data, labels = _unpickled(content, file)
     if data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != _VALUES or labels.dtype.kind not in "iu":
-        raise DamagedFileError(
-            f"{file} must hold data (uint8, n × {_VALUES}) and labels (integers); got {data.dtype}, {data.shape} and "
-            f"{labels.dtype}, {labels.shape}. Download it again"
-        )
+        must = f"must hold data (uint8, n × {_VALUES}) and labels (integers)"
+        got = f"{data.dtype}, {data.shape} and {labels.dtype}, {labels.shape}"
+        raise DamagedFileError(f"{file} {must}; got {got}. Download it again")
     if labels.shape != data.shape[:1]:
         raise DamagedFileError(f"{file} has {len(data)} images but {labels.size} labels; download it again")
     # Clipped, so that a label beyond a byte stays a wrong one.
-    return _checked_labels(np.column_stack([labels.astype(np.int64).clip(-1, 255).astype(np.uint8), data]), file)
+    return np.column_stack([labels.astype(np.int64).clip(-1, 255).astype(np.uint8), data])
 
 
-def _checked_labels(records: np.ndarray, file: str) -> np.ndarray:
-    if len(records) and records[:, 0].max() >= len(_CLASSES):
-        raise DamagedFileError(f"{file} is damaged: labels must lie between 0 and 9; got {records[:, 0].max()}")
-    return records
+def _unpickled(content: bytes, file: str) -> list[np.ndarray]:
+    """Return the data and the labels of a pickled dictionary as arrays; lists become arrays, too."""
+    try:
+        values = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
+        named = {key.decode() if isinstance(key, bytes) else key: value for key, value in values.items()}
+        found = (named["data"], named["labels"])
+        return [value.values if isinstance(value, _PickledArray) else np.asarray(value) for value in found]
+    except _ForbiddenContentError as error:
+        why = f"it asks for {error}, which arrays have no need of and which could run any code"
+        raise DamagedFileError(f"{file} was not loaded: {why}. Download it again from a source you trust") from error
+    except _FAILURES as error:
+        raise DamagedFileError(f"{file} cannot be read as a pickled batch ({error!r}); download it again") from error
+
+
+class _ForbiddenContentError(Exception):
+    pass
+
+
+class _PickledType:
+    """Stands for the type of a pickled array, which must be one of integers."""
+
+    def __init__(self, code: Any) -> None:
+        self.dtype = np.dtype(code.decode() if isinstance(code, bytes) else str(code))
+        if self.dtype.kind not in "iu":
+            raise ValueError(f"an array is of {self.dtype}")
+
+    def __setstate__(self, state: Any) -> None:
+        byte_order = state[1].decode() if isinstance(state[1], bytes) else str(state[1])
+        self.dtype = np.dtype(byte_order + self.dtype.str[1:])
+
+
+class _PickledArray:
+    """Stands for a pickled array. NumPy itself, which trusts what it restores, does not get to see its state."""
+
+    values: np.ndarray = np.zeros(0)
+
+    def __setstate__(self, state: Any) -> None:
+        _, *parts = state
+        self.values = _restored(*parts)
+
+
+def _restored(shape: Any, kind: _PickledType, is_fortran: bool, content: Any) -> np.ndarray:
+    return np.frombuffer(content, kind.dtype).reshape(shape, order="F" if is_fortran else "C")
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Restores arrays of integers, lists, dictionaries, strings and numbers; refuses every other class and function.
+
+    What pickled arrays refer to by name is replaced by functions made afresh at each call: there is nothing in reach
+    that a pickle could use for something else, or change for those who come later.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return a stand-in for one of the few things that pickled arrays refer to."""
+        match module.replace("numpy._core.", "numpy.core."), name:
+            case "numpy", "ndarray":
+                return None
+            case "numpy", "dtype":
+                return lambda code, *_: _PickledType(code)
+            case "numpy.core.multiarray", "_reconstruct":
+                return lambda *_: _PickledArray()
+            case "numpy.core.numeric", "_frombuffer":
+                return lambda content, kind, shape, order: _restored(shape, kind, order == "F", content)
+            case "_codecs", "encode":
+                return lambda text, _: text.encode("latin1")
+        raise _ForbiddenContentError(f"{module}.{name}")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from carre.boundary import ArgumentError
 from carre.data.arrays import is_of_numpy, read_arrays
-from carre.data.dataset import ImageDataset
-from carre.data.files import AnyPath, DamagedFileError, check_choice, existing_file, existing_path, reason
-from carre.data.normalization import Normalization
+from carre.data.image_dataset import ImageDataset, Normalization, check_choice
+from carre.files import AnyPath, DamagedFileError, MissingFileError, existing_file, existing_path, find_file, reason
 
 _REMEDY = "Download the four idx files of MNIST (images and labels, train and t10k; .gz is fine), or mnist.npz, into it"
 _NORMALIZATION = Normalization((0.1307,), 0.3081)
@@ -34,7 +34,7 @@ _CHECKSUMS = {
 _KERAS_KEYS = {"images": "x", "labels": "y"}
 _KERAS_NAME = "mnist.npz"
 # Where torchvision puts the files.
-_SUBFOLDERS = ("", "raw", "MNIST/raw")
+_SUBFOLDERS = (".", "raw", "MNIST/raw")
 _IDX_DTYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 _IDX_BYTE = 8
 
@@ -53,14 +53,13 @@ def load_mnist(folder: AnyPath, split: str = "train", *, verify: bool = True) ->
         >>> digits  # doctest: +SKIP
         ImageDataset('MNIST train', n=60000, sample_shape=(1, 28, 28), classes=10)
     """
-    check_choice("split", split, ("train", "test"))
+    check_choice(split, ("train", "test"))
     path = existing_path(folder, _REMEDY, "folder")
     images, labels = (_read_part(path, split, part, verify) for part in ("images", "labels"))
     if images.ndim != 3 or images.dtype != np.uint8 or labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise DamagedFileError(
-            f"{path} must hold uint8 images of shape (n, H, W) and integer labels of shape (n,); got {images.dtype}, "
-            f"{images.shape} and {labels.dtype}, {labels.shape}. {_REMEDY}"
-        )
+        must = "must hold uint8 images of shape (n, H, W) and integer labels of shape (n,)"
+        got = f"{images.dtype}, {images.shape} and {labels.dtype}, {labels.shape}"
+        raise DamagedFileError(f"{path} {must}; got {got}. {_REMEDY}")
     if len(images) != len(labels):
         raise DamagedFileError(f"{path} has {len(images)} images but {len(labels)} labels for {split!r}. {_REMEDY}")
     name = f"{'MNIST' if verify else path.resolve().name} {split}"
@@ -82,53 +81,52 @@ def read_idx(path: AnyPath) -> np.ndarray:
     file = existing_file(path, "Give the path of an idx file")
     content = _unpacked(file)
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _IDX_DTYPES or content[3] == 0:
-        raise DamagedFileError(
-            f"{file} is no idx file, or is damaged; download it again: its first four bytes are {content[:4].hex(' ')}"
-        )
+        why = f"its first four bytes are {content[:4].hex(' ')}"
+        raise DamagedFileError(f"{file} is no idx file, or is damaged; download it again: {why}")
     dtype = np.dtype(_IDX_DTYPES[content[2]])
     start = 4 + 4 * content[3]
     shape = np.frombuffer(content[4:start], ">u4").tolist() if len(content) >= start else [0]
     expected = start + dtype.itemsize * math.prod(shape)
     if len(content) != expected:
-        raise DamagedFileError(
-            f"{file} is damaged: an array of shape {tuple(shape)} takes {expected} bytes, and there are "
-            f"{len(content)}; download it again"
-        )
+        why = f"an array of shape {tuple(shape)} takes {expected} bytes, and there are {len(content)}"
+        raise DamagedFileError(f"{file} is damaged: {why}; download it again")
     # A copy: native byte order, and writable.
     return np.frombuffer(content, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
 
 
 def holds_mnist(folder: Path) -> bool:
     """Say whether a folder looks like MNIST."""
-    return (folder / _KERAS_NAME).is_file() or any(_find(folder, names) for names in _IDX_NAMES.values())
+    names = [name for names in _IDX_NAMES.values() for name in _spellings(names)]
+    return find_file(folder, (_KERAS_NAME, *names)) is not None
 
 
 def _read_part(path: Path, split: str, part: str, verify: bool) -> np.ndarray:
     names = _IDX_NAMES[split, part]
-    file = _find(path, names)
+    file = find_file(path, _spellings(names))
     if file is not None:
         array = read_idx(file)
     else:
         file = path / _KERAS_NAME if path.is_dir() else path
         if not file.is_file():
-            raise FileNotFoundError(
-                f"folder must hold {names[0]} (or {names[1]}, either also with .gz), or {_KERAS_NAME}; there is none "
-                f"in {path}. {_REMEDY}"
-            )
+            wanted = f"{names[0]} (or {names[1]}, either also with .gz), or {_KERAS_NAME}"
+            raise MissingFileError("folder", f"hold {wanted}; there is none in {path}", remedy=_REMEDY)
         if file == path and not is_of_numpy(file):
-            raise ValueError(f"folder must be that of the idx files, or the path of {_KERAS_NAME}; got the file {path}")
-        array = _from_keras(file, f"{_KERAS_KEYS[part]}_{split}")
+            must = f"be that of the idx files, or the path of {_KERAS_NAME}"
+            raise ArgumentError("folder", must, got=f"the file {path}")
+        key = f"{_KERAS_KEYS[part]}_{split}"
+        arrays = read_arrays(file, only=(key,))
+        if key not in arrays:
+            must = "must hold x_train, y_train, x_test and y_test"
+            raise DamagedFileError(f"{file} {must}; there is no {key}. {_REMEDY}")
+        array = arrays[key]
     if verify and _idx_checksum(array) != _CHECKSUMS[split, part]:
-        raise DamagedFileError(
-            f"{file} does not hold the {part} of MNIST ({split}): its checksum differs. Download it again, or pass "
-            "verify=False if it is a look-alike such as Fashion-MNIST"
-        )
+        remedy = "Download it again, or pass verify=False if it is a look-alike such as Fashion-MNIST"
+        raise DamagedFileError(f"{file} does not hold the {part} of MNIST ({split}): its checksum differs. {remedy}")
     return array
 
 
-def _find(folder: Path, names: tuple[str, ...]) -> Path | None:
-    candidates = (folder / sub / f"{name}{end}" for sub in _SUBFOLDERS for name in names for end in ("", ".gz"))
-    return next((file for file in candidates if file.is_file()), None)
+def _spellings(names: tuple[str, ...]) -> list[str]:
+    return [f"{folder}/{name}{end}" for folder in _SUBFOLDERS for name in names for end in ("", ".gz")]
 
 
 def _unpacked(file: Path) -> bytes:
@@ -140,13 +138,6 @@ def _unpacked(file: Path) -> bytes:
         return gzip.decompress(content)
     except (EOFError, OSError, zlib.error) as error:
         raise DamagedFileError(f"{file} cannot be unpacked ({reason(error)}); download it again") from error
-
-
-def _from_keras(file: Path, key: str) -> np.ndarray:
-    arrays = read_arrays(file, only=(key,))
-    if key not in arrays:
-        raise DamagedFileError(f"{file} must hold x_train, y_train, x_test and y_test; there is no {key}. {_REMEDY}")
-    return arrays[key]
 
 
 def _idx_checksum(array: np.ndarray) -> str:

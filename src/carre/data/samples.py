@@ -1,21 +1,77 @@
-"""Points or images, from wherever they are."""
+"""Images, or points and images, from wherever they are: what lies there decides on the reader."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from carre.data.cifar import holds_cifar10
-from carre.data.dataset import ImageDataset
-from carre.data.files import AnyPath, existing_path
-from carre.data.headers import array_shapes
-from carre.data.mnist import holds_mnist
-from carre.data.recognition import load_images
-from carre.data.tables import NUMPY, Table, load_table
+from carre.boundary import ArgumentError
+from carre.data.arrays import array_shapes, load_arrays
+from carre.data.cifar import holds_cifar10, load_cifar10
+from carre.data.image_dataset import ImageDataset, Normalization
+from carre.data.image_folders import holds_celeba, holds_ffhq, load_celeba, load_ffhq, load_image_folder
+from carre.data.mnist import holds_mnist, load_mnist
+from carre.data.table import NUMPY, Table, load_table
+from carre.files import AnyPath, existing_path
 
-_REMEDY = (
+_IMAGES = "Give a folder of images, the folder of MNIST, CIFAR-10, CelebA or FFHQ, or a file of NumPy (npy, npz)"
+_SAMPLES = (
     "Give a table (csv, tsv, txt, parquet, npy, npz), a folder of images, or that of MNIST, CIFAR-10, CelebA or FFHQ"
 )
 _ARCHIVES = (".tar.gz", ".tgz", ".tar")
+_RECOGNIZED = (
+    (holds_mnist, load_mnist),
+    (holds_cifar10, load_cifar10),
+    (holds_celeba, load_celeba),
+    (holds_ffhq, load_ffhq),
+)
+
+
+def load_images(
+    path: AnyPath,
+    *,
+    split: str | None = None,
+    size: int | None = None,
+    crop: int | None = None,
+    mode: str | None = None,
+    limit: int | None = None,
+    normalization: Normalization | None = None,
+    verify: bool | None = None,
+) -> ImageDataset:
+    """Read images from wherever they are: an array file, a dataset that is recognized, or a folder of images.
+
+    What lies there decides which of the options there are; None leaves each to its reader: `load_arrays`,
+    `load_cifar10`, `load_mnist`, `load_celeba`, `load_ffhq` or `load_image_folder`.
+
+    Args:
+        path: A file of NumPy, the archive of CIFAR-10, the folder of MNIST, CIFAR-10, CelebA or FFHQ, or any folder of
+            image files.
+        split: Which part of a known dataset.
+        size: Height and width to bring pictures to.
+        crop: Side of the square in the middle to cut out first.
+        mode: ``"L"`` for gray, ``"RGB"`` for color.
+        limit: How many pictures to read at most.
+        normalization: What makes values to train on of pixels.
+        verify: Whether to check known files by their digests.
+
+    Example:
+        >>> import numpy as np
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     np.save(Path(folder, "squares.npy"), np.zeros((5, 8, 8), dtype=np.uint8))
+        ...     load_images(Path(folder, "squares.npy"))
+        ImageDataset('squares', n=5, sample_shape=(1, 8, 8))
+    """
+    told = {"split": split, "size": size, "crop": crop, "mode": mode, "limit": limit, "verify": verify}
+    given = {name: value for name, value in (told | {"normalization": normalization}).items() if value is not None}
+    place = existing_path(path, _IMAGES)
+    load = _reader(place)
+    _, *known = inspect.signature(load).parameters
+    for name in given.keys() - known:
+        must = f"be left out: {load.__name__} reads {place}, and its options are {', '.join(known)}"
+        raise ArgumentError(name, must, got=repr(given[name]))
+    return load(place, **given)
 
 
 def load_samples(
@@ -35,7 +91,6 @@ def load_samples(
 
     Example:
         >>> import numpy as np
-        >>> from pathlib import Path
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
         ...     np.save(Path(folder, "points.npy"), np.zeros((5, 8)))
@@ -46,16 +101,29 @@ def load_samples(
     if not _holds_images(path):
         return load_table(path, columns=columns, drop=drop)
     if columns is not None or drop is not None:
-        raise ValueError(f"columns and drop must be left out for images, which have none; got them for {path}")
-    place = existing_path(path, _REMEDY)
-    resized = place.is_dir() and not (holds_mnist(place) or holds_cifar10(place))
-    return load_images(place, **({"size": size} if resized and size is not None else {}))
+        raise ArgumentError("columns and drop", "be left out for images, which have none", got=f"them for {path}")
+    place = existing_path(path, _SAMPLES)
+    is_resized = "size" in inspect.signature(_reader(place)).parameters
+    return load_images(place, size=size if is_resized else None)
 
 
 def _holds_images(path: AnyPath) -> bool:
     if isinstance(path, str) and "::" in path:
         return False
-    place = existing_path(path, _REMEDY)
+    place = existing_path(path, _SAMPLES)
     if place.is_dir() or place.name.endswith(_ARCHIVES):
         return True
     return place.suffix.lower() in NUMPY and max(map(len, array_shapes(place).values()), default=0) > 2
+
+
+def _reader(place: Path) -> Callable[..., ImageDataset]:
+    """Choose who reads the images that lie somewhere."""
+    if place.is_dir():
+        return next((load for holds, load in _RECOGNIZED if holds(place)), load_image_folder)
+    if place.name == "mnist.npz":
+        return load_mnist
+    if place.suffix in NUMPY:
+        return load_arrays
+    if place.name.endswith(_ARCHIVES):
+        return load_cifar10
+    raise ArgumentError("path", "be a folder, or a file that ends in .npy, .npz or .tar.gz", got=place, remedy=_IMAGES)

@@ -1,17 +1,17 @@
 """Where a metric comes from. All fields speak one protocol."""
 
 from carre.fields.exact import ExactField
-from carre.fields.isotropic import IsotropicField
+from carre.fields.field import Bandwidth, DataField, Field, MetricField, NoDenoiserError, trusted
 from carre.fields.kernel import KernelField
 from carre.fields.neural import NeuralField
-from carre.fields.protocol import Bandwidth, MetricField, NoDenoiserError
-from carre.fields.score import ScoreField
-from carre.fields.stein import SteinField
-from carre.fields.traces import TraceEstimate
+from carre.fields.score import ScoreField, TraceEstimate
+from carre.fields.stein import IsotropicField, SteinField
 
 __all__ = [
     "Bandwidth",
+    "DataField",
     "ExactField",
+    "Field",
     "IsotropicField",
     "KernelField",
     "MetricField",
@@ -20,4 +20,5 @@ __all__ = [
     "ScoreField",
     "SteinField",
     "TraceEstimate",
+    "trusted",
 ]

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.boundary import as_bandwidth, as_points
-from carre.fields.protocol import Bandwidth
+from carre.fields.field import Field
 from carre.manifolds import Manifold
 from carre.metric import LowRankMetric
 
 
-@dataclass(frozen=True)
-class ExactField:
+class ExactField(Field):
     """The exact G and posterior mean of a manifold, or of a finite dataset (`FiniteSet`).
+
+    Args:
+        manifold: The distribution.
 
     Example:
         >>> import torch
@@ -26,19 +25,14 @@ class ExactField:
         tensor([[0.9900, 0.9900, 0.0100]], dtype=torch.float64)
     """
 
-    manifold: Manifold
+    def __init__(self, manifold: Manifold) -> None:
+        self.manifold, self.dim = manifold, manifold.ambient_dim
 
-    @property
-    def dim(self) -> int:
-        """The ambient dimension D."""
-        return self.manifold.ambient_dim
+    def __repr__(self) -> str:
+        return f"ExactField({self.manifold!r})"
 
-    def metric(self, points: Tensor, bandwidth: Bandwidth) -> LowRankMetric:
-        """Compute the exact G at any point and any σ."""
-        points = as_points(points, dim=self.dim).tensor
-        return self.manifold.posterior(points, as_bandwidth(bandwidth, points)).metric
+    def _metric(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> LowRankMetric:
+        return self.manifold.posterior(points, bandwidth).metric
 
-    def denoise(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
-        """Compute the exact E[X | Y=y]."""
-        points = as_points(points, dim=self.dim).tensor
-        return self.manifold.posterior(points, as_bandwidth(bandwidth, points)).mean
+    def _denoise(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> Float[Tensor, "n dim"]:
+        return self.manifold.posterior(points, bandwidth).mean

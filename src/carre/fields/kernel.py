@@ -1,33 +1,35 @@
-"""The classical carré du champ: a kernel sum over samples."""
+"""The classical carré du champ: sums over the samples around a point, weighted by a Gaussian kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carre.boundary import as_bandwidth, as_points
-from carre.fields.compression import compress
-from carre.fields.kernel_sums import Neighborhood, factor_rows, first_moments
-from carre.fields.local_scale import N_DENSITY_NEIGHBORS, LocalScale
-from carre.fields.protocol import Bandwidth
+from carre.backend import checked_memory, full_precision, outside, working_memory
+from carre.boundary import ArgumentError, as_points
+from carre.fields._compression import compress
+from carre.fields.field import Bandwidth, Field
 from carre.metric import LowRankMetric
 from carre.neighbors import NeighborIndex, build_index, measure_recall
-from carre.neighbors.choice import checked_kind
-from carre.neighbors.memory import checked_memory, full_precision, working_memory
-from carre.neighbors.protocol import checked_count
-from carre.neighbors.transformations import outside
+from carre.neighbors.engines import checked_kind
+from carre.neighbors.index import checked_count
 
-_SELF_NEIGHBOR = ("keep", "drop")
 _N_PROBES = 8
 # Displacements, rows, and rows in float64 are alive together.
 _COPIES = 6
+# The root mean square distance is taken to this many neighbors [THEORY §5].
+_N_DENSITY_NEIGHBORS = 8
+# A sample with more copies than that gets this share of the mean distance.
+_LEAST_RATIO = 1e-6
 
 
-class KernelField:
+class KernelField(Field):
     """The metric of a dataset by a weighted local covariance, from all samples or the nearest ones [THEORY §2e, §5].
 
     At a point y, wⱼ ∝ exp(−|xⱼ−y|²/2σ²) and G = Σ wⱼ(xⱼ−m)(xⱼ−m)ᵀ/σ² with m = Σ wⱼxⱼ: the exact minimizer of
@@ -67,42 +69,31 @@ class KernelField:
         memory: int | None = None,
     ) -> None:
         self.samples = as_points(samples, name="samples").tensor.detach()
-        if self_neighbor not in _SELF_NEIGHBOR:
-            raise ValueError(f"self_neighbor must be 'keep' or 'drop'; got {self_neighbor!r}")
+        self.n_samples, self.dim = self.samples.shape
+        if self_neighbor not in ("keep", "drop"):
+            raise ArgumentError("self_neighbor", "be 'keep' or 'drop'", got=repr(self_neighbor))
         self.centered, self.self_neighbor, self.adaptive = centered, self_neighbor, adaptive
         self.n_neighbors = self._checked_neighbors(n_neighbors)
         if rank is not None and not 1 <= rank <= self.dim:
-            raise ValueError(f"rank must lie between 1 and {self.dim}, the number of columns; got {rank}")
+            raise ArgumentError("rank", f"lie between 1 and {self.dim}, the number of columns", got=rank)
         self.rank, self.memory = rank, checked_memory(memory)
         self._kind = checked_kind(index) if isinstance(index, str) else index.name
         self._ready = None if isinstance(index, str) else _checked_index(index, self.samples)
         self._copies: dict[tuple[torch.device, torch.dtype], Tensor] = {}
         self._indices: dict[torch.device, NeighborIndex] = {}
-        self._scale: LocalScale | None = None
-
-    @property
-    def dim(self) -> int:
-        """The ambient dimension D."""
-        return self.samples.shape[1]
-
-    @property
-    def n_samples(self) -> int:
-        """The number of samples."""
-        return self.samples.shape[0]
 
     def __repr__(self) -> str:
         neighbors = "all" if self.n_neighbors is None else self.n_neighbors
         described = f"n_samples={self.n_samples}, dim={self.dim}, n_neighbors={neighbors}, index={self._kind!r}"
         return f"KernelField({described}{'' if self.centered else ', centered=False'})"
 
-    def metric(self, points: Tensor, bandwidth: Bandwidth) -> LowRankMetric:
+    def _metric(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> LowRankMetric:
         """Compute G, or 2Γ when uncentered: the weighted displacements themselves where there are at most D of them."""
-        factors = []
-        with full_precision():
-            for near in self._neighborhoods(points, bandwidth):
-                rows = factor_rows(near, first_moments(near), centered=self.centered)
-                factors.append(compress(rows, near.n_summed, rank=self.rank))
-        return LowRankMetric(torch.cat(factors))
+
+        def factor(near: _Neighborhood) -> Tensor:
+            return compress(near.rows(centered=self.centered), near.n_summed, rank=self.rank)
+
+        return LowRankMetric(self._over_neighborhoods(factor, points, bandwidth))
 
     def weighted_displacements(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n k dim"]:
         """Compute the rows √wⱼ(xⱼ−m)/σ whose outer products sum to G, without compressing them to D rows.
@@ -113,22 +104,15 @@ class KernelField:
             >>> rows.square().sum(1)  # G = 1 − tanh²(y/σ²)
             tensor([[0.7864]])
         """
-        with full_precision():
-            near = self._neighborhoods(points, bandwidth)
-            rows = [torch.cat(list(factor_rows(n, first_moments(n), centered=self.centered)), 1) for n in near]
-        return torch.cat(rows)
 
-    def denoise(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
-        """Compute the weighted mean of the samples, E[X | Y=y].
+        def rows(near: _Neighborhood) -> Tensor:
+            return torch.cat(list(near.rows(centered=self.centered)), 1)
 
-        Example:
-            >>> field = KernelField([[-1.0], [1.0]])
-            >>> field.denoise(torch.tensor([[0.5]]), 1.0)  # tanh(y/σ²)
-            tensor([[0.4621]])
-        """
-        with full_precision():
-            means = [near.points + first_moments(near).shift for near in self._neighborhoods(points, bandwidth)]
-        return torch.cat(means)
+        return self._over_neighborhoods(rows, *self._checked(points, bandwidth))
+
+    def _denoise(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> Float[Tensor, "n dim"]:
+        """Compute the weighted mean of the samples, E[X | Y=y]."""
+        return self._over_neighborhoods(lambda near: near.points + near.moments().shift, points, bandwidth)
 
     def effective_neighbors(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, " n"]:
         """Compute n_eff = 1/Σwⱼ². The error E‖Ĝ−G‖² is near d(d+2)/(4 n_eff) [THEORY §4.5]; near 1, G says nothing.
@@ -138,12 +122,11 @@ class KernelField:
             >>> field.effective_neighbors(torch.tensor([[0.0], [9.0]]), 1.0).round(decimals=3)
             tensor([2., 1.])
         """
-        with full_precision():
-            counts = [(-first_moments(near).log_square).exp() for near in self._neighborhoods(points, bandwidth)]
-        return torch.cat(counts)
+        checked = self._checked(points, bandwidth)
+        return self._over_neighborhoods(lambda near: (-near.moments().log_square).exp(), *checked)
 
-    def truncation(self, points: Tensor, bandwidth: Bandwidth, dim: int | float) -> Float[Tensor, " n"]:
-        """Compute the factor by which keeping only k neighbors shrinks the trace of G on data of dimension ``dim``.
+    def truncation(self, points: Tensor, bandwidth: Bandwidth, dimension: int | float) -> Float[Tensor, " n"]:
+        """Compute the factor by which keeping only k neighbors shrinks the trace of G on data of some dimension.
 
         P(χ²_{d+2} < q)/P(χ²_d < q) with q = ρ²/σ² and ρ the distance to the k-th neighbor [THEORY §5]: 1 when no
         sample within reach of the kernel was left out.
@@ -154,21 +137,25 @@ class KernelField:
             >>> field.truncation(torch.zeros(1, 1, dtype=torch.float64), 0.1, 1).round(decimals=2)
             tensor([0.2900], dtype=torch.float64)
         """
-        if not dim > 0:
-            raise ValueError(f"dim must be positive; got {dim}")
-        factors = []
-        for near in self._neighborhoods(points, bandwidth):
+        if not dimension > 0:
+            raise ArgumentError("dimension", "be positive", got=dimension)
+
+        def factor(near: _Neighborhood) -> Tensor:
             if near.indices is None:
-                factors.append(torch.ones_like(near.bandwidth))
-                continue
+                return torch.ones_like(near.bandwidth)
             reach = (near.samples[near.indices[:, -1]] - near.points).square().sum(1) / near.bandwidth.square()
-            factors.append(_truncated_variance(reach, dim))
-        return torch.cat(factors)
+            order, half = reach.new_full((), dimension / 2), reach / 2
+            inside = torch.special.gammainc(order, half)
+            # As q → 0 a ball of radius √q is filled evenly.
+            limit = reach / (dimension + 2)
+            return torch.where(inside > 0, torch.special.gammainc(order + 1, half) / inside, limit)
+
+        return self._over_neighborhoods(factor, *self._checked(points, bandwidth))
 
     def recall(self, points: Tensor) -> float:
         """Measure the share of true neighbors that the index finds at these points: 1 for an exact search."""
         points = as_points(points, dim=self.dim).tensor
-        count = self.n_neighbors or min(N_DENSITY_NEIGHBORS, self.n_samples)
+        count = self.n_neighbors or min(_N_DENSITY_NEIGHBORS, self.n_samples)
         return measure_recall(self.index(points.device), points, count)
 
     def index(self, device: torch.device | None = None) -> NeighborIndex:
@@ -181,19 +168,22 @@ class KernelField:
             self._indices[device] = build_index(samples, self._kind, memory=self.memory)
         return self._indices[device]
 
-    def _neighborhoods(self, points: Tensor, bandwidth: Bandwidth) -> Iterator[Neighborhood]:
+    def _over_neighborhoods(self, function: Callable[[_Neighborhood], Tensor], points: Tensor, sigma: Tensor) -> Tensor:
+        """Compute something of the samples around every point, chunk by chunk."""
+        with full_precision():
+            return torch.cat([function(near) for near in self._neighborhoods(points, sigma)])
+
+    def _neighborhoods(self, points: Float[Tensor, "n dim"], sigma: Float[Tensor, " n"]) -> Iterator[_Neighborhood]:
         """Cut the points into chunks, each with the samples that it sums over."""
-        points = as_points(points, dim=self.dim).tensor
-        sigma = as_bandwidth(bandwidth, points)
         samples = outside(lambda y: self._samples_at(y.device, y.dtype).detach(), points)
         n_summed, drops = self.n_neighbors or self.n_samples, self.self_neighbor == "drop"
         memory = working_memory(points.device, self.memory)
         cells = max(1, memory // (_COPIES * self.dim * points.element_size()))
         size = max(1, cells // n_summed)
-        ratios = outside(self._ratios_for, points) if self.adaptive else None
+        ratios = outside(lambda y: self._local_scale[0].to(y.device, y.dtype), points) if self.adaptive else None
         for start in range(0, len(points), size):
             y, base = points[start : start + size], sigma[start : start + size]
-            yield Neighborhood(
+            yield _Neighborhood(
                 y,
                 base * self._ratio_at(y, samples) if self.adaptive else base,
                 base,
@@ -215,19 +205,22 @@ class KernelField:
 
     def _ratio_at(self, points: Tensor, samples: Tensor) -> Float[Tensor, " n"]:
         """Compute b/b̄ at any points, without the sample that a point may be."""
-        count = min(N_DENSITY_NEIGHBORS, self.n_samples - 1)
+        count = min(_N_DENSITY_NEIGHBORS, self.n_samples - 1)
         near = samples[self._nearest(points, samples, count, without_self=True)]
-        return self._local_scale().at(points, near)
+        squares = (near - points[:, None, :]).square().sum(-1).mean(1) / self._local_scale[1] ** 2
+        return torch.clamp_min(squares, _LEAST_RATIO**2).sqrt()
 
-    def _ratios_for(self, points: Tensor) -> Float[Tensor, " n"]:
-        """Return b/b̄ of all samples, on the device and in the dtype of the points."""
-        return self._local_scale().ratios.to(points)
-
-    def _local_scale(self) -> LocalScale:
-        """Measure b of all samples, once."""
-        if self._scale is None:
-            self._scale = LocalScale.of(self.index())
-        return self._scale
+    @cached_property
+    def _local_scale(self) -> tuple[Float[Tensor, " n"], float]:
+        """Measure b/b̄ of all samples, and b̄."""
+        index, count = self.index(), min(_N_DENSITY_NEIGHBORS, self.n_samples - 1)
+        distances = index.search(index.samples, count + 1).squared_distances[:, 1:].mean(1).sqrt()
+        positive = distances[distances > 0]
+        if len(positive) == 0:
+            must = f"not all have {count} copies of themselves for an adaptive kernel: there is no density to follow"
+            raise ArgumentError("samples", must, remedy="Drop the duplicates")
+        mean = float(positive.double().log().mean().exp())
+        return (distances / mean).clamp_min(_LEAST_RATIO), mean
 
     def _samples_at(self, device: torch.device, dtype: torch.dtype) -> Float[Tensor, "n dim"]:
         """Return the samples on a device and in a dtype."""
@@ -238,7 +231,7 @@ class KernelField:
     def _checked_neighbors(self, n_neighbors: int | None) -> int | None:
         drops = self.self_neighbor == "drop"
         if self.n_samples < 2 and (drops or self.adaptive):
-            raise ValueError(f"samples must be at least 2 to leave one out; got {self.n_samples}")
+            raise ArgumentError("samples", "be at least 2 to leave one out", got=self.n_samples)
         if n_neighbors is None:
             return None
         reason = ", since a single neighbor has no covariance" if self.centered else ""
@@ -251,22 +244,92 @@ class KernelField:
 def _checked_index(index: NeighborIndex, samples: Float[Tensor, "n dim"]) -> NeighborIndex:
     """Check that a ready index was built for these samples: the distances that it reports must be theirs."""
     if (index.n_samples, index.dim) != tuple(samples.shape):
-        raise ValueError(
-            f"index must be built for the same samples, of shape {tuple(samples.shape)}; "
-            f"got one for {(index.n_samples, index.dim)}"
-        )
+        must = f"be built for the same samples, of shape {tuple(samples.shape)}"
+        raise ArgumentError("index", must, got=f"one for {(index.n_samples, index.dim)}")
     probes = samples[:: max(1, len(samples) // _N_PROBES)]
     found = index.search(probes, min(_N_PROBES, len(samples)))
     squares = (samples[found.indices] - probes[:, None, :]).square().sum(-1)
     if not torch.allclose(squares, found.squared_distances.to(squares), rtol=1e-3, atol=1e-6 * float(squares.max())):
-        raise ValueError("index must be built for the same samples; got one whose distances are not theirs. Rebuild it")
+        got = "one whose distances are not theirs"
+        raise ArgumentError("index", "be built for the same samples", got=got, remedy="Rebuild it")
     return index
 
 
-def _truncated_variance(reach: Float[Tensor, " n"], dim: int | float) -> Float[Tensor, " n"]:
-    """Compute P(χ²_{d+2} < q)/P(χ²_d < q): the variance of a Gaussian cut off at radius √q, per direction."""
-    order, half = reach.new_full((), dim / 2), reach / 2
-    inside = torch.special.gammainc(order, half)
-    # As q → 0 a ball of radius √q is filled evenly.
-    limit = reach / (dim + 2)
-    return torch.where(inside > 0, torch.special.gammainc(order + 1, half) / inside, limit)
+class _Moments(NamedTuple):
+    """Of the weights w: log Σ exp(logits), the mean Σ wⱼδⱼ of the displacements, and log Σ wⱼ²."""
+
+    log_total: Float[Tensor, " points"]
+    shift: Float[Tensor, "points dim"]
+    log_square: Float[Tensor, " points"]
+
+
+@dataclass(frozen=True, eq=False)
+class _Neighborhood:
+    """The samples that a chunk of points sums over. Iterating yields them block by block, as often as needed."""
+
+    points: Float[Tensor, "points dim"]
+    # σ at each point; and as the caller gave it, which differs where σ follows the density.
+    bandwidth: Float[Tensor, " points"]
+    base: Float[Tensor, " points"]
+    samples: Float[Tensor, "n dim"]
+    # σ of each sample over `base`; None where the kernel has one σ.
+    ratios: Float[Tensor, " n"] | None
+    # Which samples belong to each point; None for all of them.
+    indices: Int[Tensor, "points k"] | None
+    # Whether a sample identical to the point (one at most) is left out of a sum over all samples.
+    leave_out: bool
+    # How many samples to hold at once in a sum over all of them.
+    block: int
+
+    @property
+    def n_summed(self) -> int:
+        """How many samples each sum has."""
+        return len(self.samples) if self.indices is None else self.indices.shape[1]
+
+    def __iter__(self) -> Iterator[tuple[Float[Tensor, "points block dim"], Float[Tensor, "points block"]]]:
+        """Yield δⱼ = xⱼ − y and log wⱼ up to a constant. Subtracting first keeps every digit [THEORY §6.2]."""
+        if self.indices is not None:
+            displacements = self.samples[self.indices] - self.points[:, None, :]
+            yield displacements, self._logits(displacements.square().sum(-1), self.indices)
+            return
+        pending = torch.full_like(self.points[:, 0], self.leave_out, dtype=torch.bool)
+        for start in range(0, len(self.samples), self.block):
+            columns = slice(start, start + self.block)
+            displacements = self.samples[columns] - self.points[:, None, :]
+            squares = displacements.square().sum(-1)
+            logits = self._logits(squares, columns)
+            if self.leave_out:
+                same = (squares == 0) & pending[:, None]
+                # Finite, so that a block of nothing else has no 0/0; it weighs nothing beside any other.
+                logits = torch.where(same & (same.cumsum(1) == 1), torch.finfo(logits.dtype).min / 4, logits)
+                pending = pending & ~same.any(1)
+            yield displacements, logits
+
+    def _logits(self, squares: Float[Tensor, "points block"], which: Tensor | slice) -> Float[Tensor, "points block"]:
+        own, base = self.bandwidth[:, None], self.base[:, None]
+        return -squares / (2 * own * (base if self.ratios is None else base * self.ratios[which]))
+
+    def moments(self) -> _Moments:
+        """Normalize the weights and average the displacements in one pass, by streaming log-sum-exp."""
+        log_total, shift, log_square = None, self.points, self.bandwidth
+        for displacements, logits in self:
+            block_total = logits.logsumexp(1)
+            block_square = (2 * logits).logsumexp(1)
+            block_shift = torch.einsum("nb,nbd->nd", logits.softmax(1), displacements)
+            if log_total is None:
+                log_total, shift, log_square = block_total, block_shift, block_square
+                continue
+            log_total = torch.logaddexp(log_total, block_total)
+            shift = shift + (block_total - log_total).exp()[:, None] * (block_shift - shift)
+            log_square = torch.logaddexp(log_square, block_square)
+        assert log_total is not None
+        return _Moments(log_total, shift, log_square - 2 * log_total)
+
+    def rows(self, *, centered: bool) -> Iterator[Float[Tensor, "points block dim"]]:
+        """Yield the rows √wⱼ(δⱼ − δ̄)/σ, or √wⱼδⱼ/σ, whose outer products sum to the metric."""
+        moments = self.moments()
+        for displacements, logits in self:
+            # √w through its logarithm: the square root of an underflow has no gradient.
+            roots = (0.5 * (logits - moments.log_total[:, None])).exp() / self.bandwidth[:, None]
+            rows = displacements - moments.shift[:, None, :] if centered else displacements
+            yield roots[:, :, None] * rows

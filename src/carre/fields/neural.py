@@ -12,21 +12,20 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from carre.backend import fused_kernels
-from carre.boundary import as_bandwidth, as_points
-from carre.fields.protocol import Bandwidth, NoDenoiserError
+from carre.backend.memory import points_at_once
+from carre.backend.modes import fused_operations, untransformed
+from carre.boundary import ArgumentError
+from carre.fields.field import Field, NoDenoiserError
 from carre.metric import AffineFrame, LowRankMetric
-from carre.neighbors.transformations import untransformed
 from carre.networks import MetricModel
-from carre.networks.memory import points_at_once
+from carre.networks.model import round_weights
 from carre.networks.pointwise import is_one_value
-from carre.networks.rounding import round_weights
 
 # Points at a time: as many as keep a device busy. Of images fewer, as many as fit into the working memory.
 _CHUNK = {"cpu": 16_384, "cuda": 65_536}
 
 
-class NeuralField:
+class NeuralField(Field):
     """A trained model, seen from the data's space.
 
     The model works in the frame of the data; the field brings points and σ into it and carries means
@@ -63,15 +62,11 @@ class NeuralField:
         chunk: int | None = None,
     ) -> None:
         if chunk is not None and chunk < 1:
-            raise ValueError(f"chunk must be at least 1, or None; got {chunk}")
+            raise ArgumentError("chunk", "be at least 1, or None", got=chunk)
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
+        self.dim = len(frame.center)
         self.frame, self.ridge, self.mixed_precision, self.chunk = frame, ridge, mixed_precision, chunk
         self._copies: dict[tuple[torch.device, torch.dtype], tuple[nn.Module, AffineFrame]] = {}
-
-    @property
-    def dim(self) -> int:
-        """The ambient dimension D."""
-        return len(self.frame.center)
 
     def with_mixed_precision(self) -> NeuralField:
         """Return the same field with the network's products in bfloat16: faster on a GPU, less exact.
@@ -81,38 +76,23 @@ class NeuralField:
         """
         return NeuralField(self.model, self.frame, ridge=self.ridge, mixed_precision=True, chunk=self.chunk)
 
-    def metric(self, points: Tensor, bandwidth: Bandwidth) -> LowRankMetric:
+    def points_at_once(self, points: Float[Tensor, "n dim"]) -> int:
+        """Return how many points to ask for at once: as many as keep a device busy, of images as many as fit."""
+        largest = _CHUNK.get(points.device.type, _CHUNK["cpu"])
+        return self.chunk or points_at_once(self.model, points, largest=largest)
+
+    def _metric(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> LowRankMetric:
         """Compute G = FᵀF + λI at any point and any σ, best inside the trained range."""
-        return LowRankMetric(self._evaluate(points, bandwidth, want="factor"), self.ridge)
+        return LowRankMetric(self._evaluate(points, bandwidth, "factor"), self.ridge)
 
-    def denoise(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
-        """Compute the learned E[X | Y=y]."""
-        return self._evaluate(points, bandwidth, want="mean")
-
-    def _evaluate(self, points: Tensor, bandwidth: Bandwidth, *, want: str) -> Tensor:
-        points = as_points(points, dim=self.dim).tensor
-        sigma = as_bandwidth(bandwidth, points)
-        model, frame = self._at(points)
-        chunk = self._points_at_once(model, points, want)
-        if chunk >= len(points):
-            return self._outside(model, frame, points, sigma, want)
-        pairs = zip(torch.split(points, chunk), torch.split(sigma, chunk), strict=True)
-        return torch.cat([self._outside(model, frame, y, s, want) for y, s in pairs])
-
-    def _points_at_once(self, model: nn.Module, points: Tensor, want: str) -> int:
-        if self.chunk is not None or len(points) == 1:
-            return self.chunk or 1
-        asked = getattr(model, want) if isinstance(model, MetricModel) else model
-        return points_at_once(asked, points, largest=_CHUNK.get(points.device.type, _CHUNK["cpu"]))
+    def _denoise(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> Float[Tensor, "n dim"]:
+        return self._evaluate(points, bandwidth, "mean")
 
     @contextmanager
     def _precision(self, points: Tensor, sigma: Tensor) -> Iterator[None]:
-        """Round products if that was asked for; where nothing is differentiated, also fuse pointwise steps."""
-        if not self.mixed_precision:
-            yield
-            return
+        """Round products; where nothing is differentiated, also fuse pointwise steps."""
         is_plain = not (_is_differentiated(points) or _is_differentiated(sigma))
-        fused = fused_kernels(points.device) if is_plain else nullcontext()
+        fused = fused_operations(points.device) if is_plain else nullcontext()
         with torch.autocast(points.device.type, torch.bfloat16), fused:
             yield
 
@@ -127,18 +107,19 @@ class NeuralField:
                 self._copies[key] = (model, self.frame.to(points.device, points.dtype))
         return self._copies[key]
 
-    def _outside(self, model: nn.Module, frame: AffineFrame, points: Tensor, sigma: Tensor, want: str) -> Tensor:
-        """Evaluate one chunk in the frame and carry the result out."""
+    def _evaluate(self, points: Tensor, sigma: Tensor, want: str) -> Tensor:
+        """Evaluate the model in the frame and carry the result out."""
+        model, frame = self._at(points)
         # A single σ stays one, which the network embeds only once.
         scaled = (sigma[:1] / frame.scale).expand(len(sigma)) if is_one_value(sigma) else sigma / frame.scale
         inside = frame.encode(points)
-        with self._precision(points, sigma):
+        with self._precision(points, sigma) if self.mixed_precision else nullcontext():
             result = _answer(model, inside, scaled, want)
         if result is None:
             raise NoDenoiserError("this field was trained uncentered and has no denoiser; fit with method='joint'")
         # Only the network is rounded; the way out is not.
         result = result.to(points.dtype)
-        return frame.decode(result) if want == "mean" else frame.lift(LowRankMetric(result)).factor
+        return frame.decode(result) if want == "mean" else frame.lift(result)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_copies": {}}

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd import forward_ad
 
-from carre.boundary import as_bandwidth, as_points
-from carre.fields.compression import leading_factor
-from carre.fields.denoisers import Denoiser
-from carre.fields.jacobian import MODES, jacobian_product
-from carre.fields.protocol import Bandwidth
-from carre.fields.traces import TraceEstimate
+from carre.boundary import ArgumentError
+from carre.fields._compression import leading_factor
+from carre.fields.field import Bandwidth, Field
+from carre.fields.stein import Denoiser
 from carre.metric import LowRankMetric
 from carre.networks.pointwise import is_one_value
 
@@ -22,9 +22,32 @@ _LARGEST_FULL = 4096
 # Coordinates given to the denoiser at once, unless chunk says otherwise.
 _CHUNK_NUMBERS = 2**22
 _LARGEST_CHUNK = 8192
+_MODES = ("auto", "forward", "reverse")
 
 
-class ScoreField:
+@dataclass(frozen=True, eq=False)
+class TraceEstimate:
+    """A trace at each point, and how far off it may be.
+
+    Attributes:
+        value: The trace.
+        error: Its standard error over the probes; 0 where it was computed exactly.
+
+    Example:
+        >>> import torch
+        >>> from carre import ExactField, ScoreField
+        >>> from carre.manifolds import Sphere
+        >>> pole = torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64)
+        >>> estimate = ScoreField(ExactField(Sphere(2))).trace(pole, 0.1)  # exactly, in three products
+        >>> round(float(estimate.value), 2), float(estimate.error)
+        (1.99, 0.0)
+    """
+
+    value: Float[Tensor, " n"]
+    error: Float[Tensor, " n"]
+
+
+class ScoreField(Field):
     """The metric G = ∂m/∂y = I + σ²∂s of a denoiser m, from products with its Jacobian.
 
     For the exact posterior mean this is Cov[X | Y=y]/σ² [THEORY §1]. The Jacobian of a learned denoiser is
@@ -75,36 +98,30 @@ class ScoreField:
         chunk: int | None = None,
     ) -> None:
         self._denoiser = Denoiser(denoiser, dim)
+        self.dim = self._denoiser.dim
         if rank is not None and not 1 <= rank <= self.dim:
-            raise ValueError(f"rank must lie between 1 and dim, {self.dim}, or be None for all; got {rank}")
+            raise ArgumentError("rank", f"lie between 1 and dim, {self.dim}, or be None for all", got=rank)
         for name, value in (("oversampling", oversampling), ("power_iterations", power_iterations)):
             if value is not None and value < 0:
-                raise ValueError(f"{name} must be at least 0; got {value}")
-        if mode not in MODES:
-            raise ValueError(f"mode must be one of {', '.join(MODES)}; got {mode!r}")
+                raise ArgumentError(name, "be at least 0", got=value)
+        if mode not in _MODES:
+            raise ArgumentError("mode", f"be one of {', '.join(_MODES)}", got=repr(mode))
         if chunk is not None and chunk < 1:
-            raise ValueError(f"chunk must be at least 1; got {chunk}")
+            raise ArgumentError("chunk", "be at least 1", got=chunk)
         self.rank, self.power_iterations, self.seed, self.mode = rank, power_iterations, seed, mode
         self.oversampling = (rank or 0) if oversampling is None else oversampling
         self.chunk = min(_LARGEST_CHUNK, max(1, _CHUNK_NUMBERS // self.dim)) if chunk is None else chunk
 
-    @property
-    def dim(self) -> int:
-        """The ambient dimension D."""
-        return self._denoiser.dim
-
-    def metric(self, points: Tensor, bandwidth: Bandwidth) -> LowRankMetric:
+    def _metric(self, points: Float[Tensor, "n dim"], sigma: Float[Tensor, " n"]) -> LowRankMetric:
         """Compute G, symmetric and positive, in factor form: the rows √λ uᵀ of its leading eigenpairs."""
-        points, sigma = self._checked(points, bandwidth)
         if self.rank is None:
-            self._refuse_full("rank must be given", "rank=64")
+            self._refuse_full("rank")
         self._prepare(points, sigma)
         n_probes = self.dim if self.rank is None else min(self.dim, self.rank + self.oversampling)
-        # As many probes as dimensions span everything: the axes then are the exact choice.
-        probes = self._probes(points, n_probes) if n_probes < self.dim else None
         factors = []
         for y, s in self._blocks(points, sigma, n_probes):
-            basis = _axes(y) if probes is None else self._range(y.detach(), s, probes)
+            # As many probes as dimensions span everything: the axes then are the exact choice.
+            basis = _axes(y) if n_probes == self.dim else self._range(y.detach(), s, n_probes)
             image = self._products(y, s, basis)
             factors.append(leading_factor(basis, image, self.rank or self.dim))
         return LowRankMetric(torch.cat(factors))
@@ -123,19 +140,15 @@ class ScoreField:
         points, sigma = self._checked(points, bandwidth)
         got = tuple(vectors.shape) if isinstance(vectors, Tensor) else type(vectors).__name__
         if not isinstance(got, tuple) or len(got) != 3 or got[::2] != (len(points), self.dim):
-            raise ValueError(
-                f"vectors must have shape ({len(points)}, q, {self.dim}), q for each point; got {got}. Give a tensor"
-            )
+            must = f"have shape ({len(points)}, q, {self.dim}), q for each point"
+            raise ArgumentError("vectors", must, got=got, remedy="Give a tensor")
         if not bool(torch.isfinite(vectors).all()):
-            raise ValueError("vectors must be finite; some are NaN or infinite")
+            raise ArgumentError("vectors", "be finite; some are NaN or infinite")
         self._prepare(points, sigma)
         return self._products(points, sigma, vectors.mT).mT
 
-    def denoise(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
-        """Compute the denoiser's E[X | Y=y]."""
-        points, sigma = self._checked(points, bandwidth)
-        pairs = zip(torch.split(points, self.chunk), torch.split(sigma, self.chunk), strict=True)
-        return torch.cat([self._denoiser(y, s) for y, s in pairs])
+    def _denoise(self, points: Float[Tensor, "n dim"], sigma: Float[Tensor, " n"]) -> Float[Tensor, "n dim"]:
+        return torch.cat([self._denoiser(y, s) for y, s in self._blocks(points, sigma, 1)])
 
     def score(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
         """Compute s = (m − y)/σ² = ∇ log p_σ(y), Tweedie's formula.
@@ -146,7 +159,7 @@ class ScoreField:
             tensor([[-12.]])
         """
         points, sigma = self._checked(points, bandwidth)
-        return (self.denoise(points, sigma) - points) / sigma.square().unsqueeze(-1)
+        return (self._denoise(points, sigma) - points) / sigma.square().unsqueeze(-1)
 
     def trace(
         self,
@@ -172,21 +185,18 @@ class ScoreField:
         """
         points, sigma = self._checked(points, bandwidth)
         if n_probes is None:
-            self._refuse_full("n_probes must be given", "n_probes=64")
+            self._refuse_full("n_probes")
+        elif n_probes < 2:
+            raise ArgumentError("n_probes", "be at least 2 for a standard error, or None", got=n_probes)
         self._prepare(points, sigma)
         if n_probes is None:
-            parts = [
-                self._products(y, s, _axes(y)).diagonal(dim1=-2, dim2=-1).sum(-1)
-                for y, s in self._blocks(points, sigma, self.dim)
-            ]
-            exact = torch.cat(parts)
+            blocks = self._blocks(points, sigma, self.dim)
+            exact = torch.cat([self._products(y, s, _axes(y)).diagonal(dim1=-2, dim2=-1).sum(-1) for y, s in blocks])
             return TraceEstimate(exact, torch.zeros_like(exact))
-        if n_probes < 2:
-            raise ValueError(f"n_probes must be at least 2 for a standard error, or None; got {n_probes}")
         forms = []
         for _ in range(n_probes):
-            probe = _rademacher(points, generator)
-            forms.append((probe * self._pairwise(points, sigma, probe)).sum(-1))
+            signs = 2 * torch.randint(2, points.shape, generator=generator, device=points.device) - 1
+            forms.append((signs * self._pairwise(points, sigma, signs.to(points.dtype))).sum(-1))
         stacked = torch.stack(forms)
         return TraceEstimate(stacked.mean(0), stacked.std(0) / n_probes**0.5)
 
@@ -215,38 +225,30 @@ class ScoreField:
         """
         points, sigma = self._checked(points, bandwidth)
         trace = self.trace(points, sigma, n_probes=n_probes, generator=generator)
-        shift = (self.denoise(points, sigma) - points) / sigma.unsqueeze(-1)
+        shift = (self._denoise(points, sigma) - points) / sigma.unsqueeze(-1)
         return TraceEstimate(trace.value + shift.square().sum(-1), trace.error)
-
-    def _checked(self, points: Tensor, bandwidth: Bandwidth) -> tuple[Tensor, Tensor]:
-        points = as_points(points, dim=self.dim).tensor
-        return points, as_bandwidth(bandwidth, points)
 
     @torch.no_grad()
     def _prepare(self, points: Tensor, sigma: Tensor) -> None:
         """Call the denoiser once: what it copies or builds when first called cannot be built inside a derivative."""
         self._denoiser(points[:1].detach(), sigma[:1].detach())
 
-    def _refuse_full(self, what: str, remedy: str) -> None:
+    def _refuse_full(self, option: str) -> None:
         if self.dim > _LARGEST_FULL:
-            raise ValueError(
-                f"{what} beyond {_LARGEST_FULL} dimensions, where a full Jacobian is too large; got None "
-                f"for {self.dim}. Try {remedy}"
-            )
+            must = f"be given beyond {_LARGEST_FULL} dimensions, where a full Jacobian is too large"
+            raise ArgumentError(option, must, got=f"None for {self.dim}", remedy=f"Try {option}=64")
 
     def _blocks(self, points: Tensor, sigma: Tensor, n_probes: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Cut the points so that all products of a block fit in a chunk, or a single point is left."""
         size = max(1, self.chunk // n_probes)
         return zip(torch.split(points, size), torch.split(sigma, size), strict=True)
 
-    def _probes(self, points: Tensor, n_probes: int) -> Float[Tensor, "dim q"]:
-        """Draw Ω on the CPU, so that every device has the same."""
-        generator = torch.Generator().manual_seed(self.seed)
-        return torch.randn(self.dim, n_probes, generator=generator, dtype=torch.float64).to(points)
-
     @torch.no_grad()
-    def _range(self, points: Tensor, sigma: Tensor, probes: Float[Tensor, "dim q"]) -> Float[Tensor, "n dim q"]:
+    def _range(self, points: Tensor, sigma: Tensor, n_probes: int) -> Float[Tensor, "n dim q"]:
         """Find an orthonormal basis of the leading directions: of JΩ, sharpened by more products with J."""
+        # Ω is drawn on the CPU, so that every device has the same.
+        generator = torch.Generator().manual_seed(self.seed)
+        probes = torch.randn(self.dim, n_probes, generator=generator, dtype=torch.float64).to(points)
         basis = probes.expand(len(points), -1, -1)
         for _ in range(1 + self.power_iterations):
             basis = torch.linalg.qr(self._products(points, sigma, basis))[0]
@@ -256,10 +258,9 @@ class ScoreField:
         """Multiply the columns of a basis at each point by the Jacobian there."""
         rows = self._pairwise(points, sigma, basis.mT.reshape(-1, self.dim))
         if not bool(torch.isfinite(rows).all()):
-            raise ValueError(
-                "denoiser must have a finite derivative; it is NaN or infinite at some points. "
-                "Check bandwidth against the range that the denoiser was trained on"
-            )
+            must = "have a finite derivative; it is NaN or infinite at some points"
+            remedy = "Check bandwidth against the range that the denoiser was trained on"
+            raise ArgumentError("denoiser", must, remedy=remedy)
         return rows.reshape(len(points), -1, self.dim).mT
 
     def _pairwise(self, points: Tensor, sigma: Tensor, vectors: Float[Tensor, "m dim"]) -> Float[Tensor, "m dim"]:
@@ -276,17 +277,36 @@ class ScoreField:
             ]
             return products[0] if len(products) == 1 else torch.cat(products)
 
-    def _product(self, points: Tensor, sigma: Tensor, vectors: Tensor) -> Tensor:
-        return jacobian_product(lambda y: self._denoiser(y, sigma), points, vectors, mode=self.mode)
+    def _product(self, points: Tensor, sigma: Tensor, vectors: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:
+        """Compute Jv, or Jᵀv in reverse mode: points are treated one by one, so that one product serves them all."""
+        # Forward over forward mode loses derivatives of custom functions (pytorch/pytorch#197867); over reverse not.
+        within_forward = forward_ad.unpack_dual(points).tangent is not None  # type: ignore[no-untyped-call]
+        if self.mode == "reverse" or (self.mode == "auto" and within_forward):
+            return self._reverse_product(points, sigma, vectors)
+        try:
+            # Strictly: an output that does not depend on the points is an error, not a zero.
+            product: Tensor = torch.func.jvp(lambda y: self._denoiser(y, sigma), (points,), (vectors,), strict=True)[1]
+            return product
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:
+            # What has no forward derivative raises this; an error of another kind comes again.
+            if self.mode == "forward":
+                raise
+            return self._reverse_product(points, sigma, vectors)
+
+    def _reverse_product(self, points: Tensor, sigma: Tensor, vectors: Tensor) -> Tensor:
+        """Compute Jᵀv, by a shift of zero that asks for the gradient in place of the points."""
+        create_graph = torch.is_grad_enabled() and points.requires_grad
+        with torch.enable_grad():
+            shift = torch.zeros_like(points, requires_grad=True)
+            mean = self._denoiser(points + shift, sigma)
+            if not mean.requires_grad:
+                must = "be differentiable in its points; its output does not depend on them"
+                raise ArgumentError("denoiser", must, remedy="Remove torch.no_grad, detach or NumPy from it")
+            return torch.autograd.grad(mean, shift, vectors, create_graph=create_graph)[0]
 
 
 def _axes(points: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim dim"]:
     """Return the standard basis at every point."""
-    n, dim = points.shape
-    return torch.eye(dim, dtype=points.dtype, device=points.device).expand(n, -1, -1)
-
-
-def _rademacher(points: Float[Tensor, "n dim"], generator: torch.Generator | None) -> Float[Tensor, "n dim"]:
-    """Draw signs, independent for every coordinate."""
-    signs = torch.randint(2, points.shape, generator=generator, device=points.device)
-    return (2 * signs - 1).to(points.dtype)
+    return torch.eye(points.shape[1], dtype=points.dtype, device=points.device).expand(len(points), -1, -1)

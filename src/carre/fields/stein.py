@@ -1,17 +1,115 @@
-"""The Stein-score metric: only the direction of the score is not free."""
+"""Denoisers of every kind behind one call, and the fields that know little more: the identity, and the Stein score."""
 
 from __future__ import annotations
 
-from jaxtyping import Float
-from torch import Tensor
+import copy
+from collections.abc import Callable
+from typing import Any, cast
 
-from carre.boundary import as_bandwidth, as_points
-from carre.fields.denoisers import Denoiser
-from carre.fields.protocol import Bandwidth
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from carre.backend import untransformed
+from carre.boundary import ArgumentError, is_integer
+from carre.fields.field import Bandwidth, Field, MetricField, NoDenoiserError
 from carre.metric import ComplementMetric
 
 
-class SteinField:
+class Denoiser:
+    """A function (y, σ) ↦ E[X | Y=y] of (n, dim) points and (n,) bandwidths, in the units of the data.
+
+    A module is copied, frozen, and evaluated in the dtype and on the device of the points. Any other
+    function is called with the points as they are. Of a field, its own denoiser is taken.
+
+    Example:
+        >>> shrink = Denoiser(lambda points, bandwidth: points / (1 + bandwidth[:, None] ** 2), 2)
+        >>> shrink(torch.ones(1, 2), torch.ones(1))
+        tensor([[0.5000, 0.5000]])
+    """
+
+    def __init__(self, source: object, dim: int | None) -> None:
+        if isinstance(source, MetricField):
+            if dim not in (None, source.dim):
+                raise ArgumentError("dim", f"be that of the field, {source.dim}", got=dim)
+            dim, function = source.dim, source.denoise
+        elif isinstance(source, nn.Module):
+            function = copy.deepcopy(source).eval().requires_grad_(False)
+        elif callable(source):
+            function = source
+        else:
+            must = "be a function (points, bandwidth) → points, a module, or a field (a `Geometry` is one)"
+            raise ArgumentError("denoiser", must, got=type(source).__name__)
+        if dim is None or dim < 1:
+            raise ArgumentError("dim", "be the number of coordinates of a point, at least 1", got=str(dim))
+        self.dim: int = dim
+        self._function = cast(Callable[[Tensor, Tensor], Tensor], function)
+        self._copies: dict[tuple[torch.device, torch.dtype], nn.Module] = {}
+
+    def __call__(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> Float[Tensor, "n dim"]:
+        """Estimate E[X | Y=y], and check the shape of the answer."""
+        mean = self._at(points)(points, bandwidth)
+        if not isinstance(mean, Tensor) or mean.shape != points.shape:
+            got = tuple(mean.shape) if isinstance(mean, Tensor) else type(mean).__name__
+            must = f"return one point per input, a tensor of shape {tuple(points.shape)}"
+            raise ArgumentError("denoiser", must, got=got)
+        return mean.to(points.dtype)
+
+    def _at(self, points: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        """Return the function in the dtype and on the device of the points, if it is a module."""
+        if not isinstance(self._function, nn.Module):
+            return self._function
+        key = (points.device, points.dtype)
+        if key not in self._copies:
+            with untransformed():
+                self._copies[key] = copy.deepcopy(self._function).to(points.device, points.dtype)
+        return self._copies[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_copies": {}}
+
+
+class IsotropicField(Field):
+    """The Euclidean metric G = I at every point and every scale, the baseline of random directions [RMM, Sec. 5.2].
+
+    The metric is a `ComplementMetric` from which nothing is removed: it holds D numbers for each point, never D².
+
+    Args:
+        dim: The ambient dimension D.
+        denoiser: ``(points, bandwidth) ↦ E[X | Y=y]``, a function of (n, dim) points and (n,) bandwidths; or a
+            module, which is copied; or a field, whose denoiser is taken. None for a field that cannot denoise.
+
+    Example:
+        >>> import torch
+        >>> field = IsotropicField(3)
+        >>> field
+        IsotropicField(dim=3)
+        >>> field.metric(torch.zeros(1, 3), 0.1).eigenvalues()
+        tensor([[1., 1., 1.]])
+    """
+
+    def __init__(self, dim: int, denoiser: object = None) -> None:
+        if not is_integer(dim) or dim < 1:
+            raise ArgumentError("dim", "be the number of coordinates of a point, at least 1", got=repr(dim))
+        self.dim: int = int(dim)
+        self._denoiser = None if denoiser is None else Denoiser(denoiser, self.dim)
+
+    def __repr__(self) -> str:
+        return f"IsotropicField(dim={self.dim})"
+
+    def _metric(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> ComplementMetric:
+        # A product, so that derivatives in the points exist: they are zero.
+        return ComplementMetric((0 * points).unsqueeze(-2))
+
+    def _denoise(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> Float[Tensor, "n dim"]:
+        if self._denoiser is None:
+            raise NoDenoiserError(
+                "this field has no denoiser; give it one with IsotropicField(dim, denoiser), such as a fitted field"
+            )
+        return self._denoiser(points, bandwidth)
+
+
+class SteinField(Field):
     """The cometric G = I − λssᵀ/(1 + λ|s|²) of Azeglio and Di Bernardo's metric g = I + λssᵀ [THEORY §5].
 
     The score s = (m − y)/σ² points across the data, so g makes that one direction expensive; all others
@@ -35,29 +133,19 @@ class SteinField:
 
     def __init__(self, denoiser: object, dim: int | None = None, *, strength: float = 1.0) -> None:
         if not 0.0 <= strength < float("inf"):
-            raise ValueError(f"strength must be at least 0 and finite; got {strength}")
+            raise ArgumentError("strength", "be at least 0 and finite", got=strength)
         self._denoiser = Denoiser(denoiser, dim)
-        self.strength = strength
+        self.dim, self.strength = self._denoiser.dim, strength
 
-    @property
-    def dim(self) -> int:
-        """The ambient dimension D."""
-        return self._denoiser.dim
-
-    def metric(self, points: Tensor, bandwidth: Bandwidth) -> ComplementMetric:
+    def _metric(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> ComplementMetric:
         """Compute G = I − hhᵀ with h = √λ s/√(1 + λ|s|²)."""
-        points = as_points(points, dim=self.dim).tensor
-        sigma = as_bandwidth(bandwidth, points)
-        scaled = self.strength**0.5 * (self._denoiser(points, sigma) - points) / sigma.unsqueeze(-1)
+        scaled = self.strength**0.5 * (self._denoiser(points, bandwidth) - points) / bandwidth.unsqueeze(-1)
         return ComplementMetric((scaled / (1 + scaled.square().sum(-1, keepdim=True)).sqrt()).unsqueeze(-2))
 
-    def denoise(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
-        """Compute the denoiser's E[X | Y=y]."""
-        points = as_points(points, dim=self.dim).tensor
-        return self._denoiser(points, as_bandwidth(bandwidth, points))
+    def _denoise(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> Float[Tensor, "n dim"]:
+        return self._denoiser(points, bandwidth)
 
     def score(self, points: Tensor, bandwidth: Bandwidth) -> Float[Tensor, "n dim"]:
         """Compute s = (m − y)/σ² = ∇ log p_σ(y), Tweedie's formula."""
-        points = as_points(points, dim=self.dim).tensor
-        sigma = as_bandwidth(bandwidth, points)
+        points, sigma = self._checked(points, bandwidth)
         return (self._denoiser(points, sigma) - points) / sigma.square().unsqueeze(-1)

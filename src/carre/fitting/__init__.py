@@ -1,7 +1,18 @@
-"""From samples to a fitted field: the pipeline behind `MetricMatching`, as one stateless function."""
+"""From samples to a geometry: what was told, what is made of it, and the fit."""
 
-from carre.fitting.pipeline import Fit, fit_field
-from carre.fitting.plan import FitPlan, plan_fit
+from carre.fitting._fit import accept_samples, carry_out, fit, seed_of
+from carre.fitting.plan import FitPlan, make_plan, of_flat_points
 from carre.fitting.settings import METHODS, FitSettings, choose_device
 
-__all__ = ["METHODS", "Fit", "FitPlan", "FitSettings", "choose_device", "fit_field", "plan_fit"]
+__all__ = [
+    "METHODS",
+    "FitPlan",
+    "FitSettings",
+    "accept_samples",
+    "carry_out",
+    "choose_device",
+    "fit",
+    "make_plan",
+    "of_flat_points",
+    "seed_of",
+]

@@ -1,18 +1,28 @@
-"""What a fit would do, found out without training."""
+"""What a fit will do: everything that was not given is decided here, once, and nothing is trained."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from carre.fitting.models import build
-from carre.fitting.preparation import prepare
+from carre.boundary import ArgumentError
 from carre.fitting.settings import FitSettings
-from carre.networks.unet import UNet
+from carre.metric import AffineFrame
+from carre.networks import FrozenDenoiser, build_image_model, build_model
+from carre.networks.unet import UNet, UNetSettings
+from carre.training import DataScale, ImageScale, TrainingConfig
 
+Denoiser = Callable[[Tensor, Tensor], Tensor]
+Shape = tuple[int, int, int]
+
+_FEWEST_HELD_OUT, _MOST_HELD_OUT = 8, 20_000
 # Weights, gradients, two moments of Adam, the average, and the best of it.
 _COPIES_OF_WEIGHTS = 6
 # Of the samples: as they were given, in the frame, and one to spare.
@@ -21,98 +31,258 @@ _COPIES_OF_SAMPLES = 3
 _NUMBERS_PER_UNIT, _KEPT_BY_UNET = 16, 4
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FitPlan:
-    """What would be trained, and for how long; `plan_fit` finds it out.
+    """Samples in the coordinates that a network works in, and all that was decided about its training.
+
+    A fit carries it out, a dry run prints it, and function matching trains other networks by it.
 
     Attributes:
-        n_samples: How many samples there are.
-        dim: Numbers of each.
-        hull_dim: Dimension of the space that the network works in: of the linear hull of the samples.
-        dimension_guess: Their intrinsic dimension by the distances of neighbors, from which defaults are made.
-        bandwidth_range: The scales σ that would be trained on.
-        rank: Rows of the factor of G.
-        network: What would be trained, in words.
-        n_parameters: Numbers that would be learned.
-        max_steps: Optimizer steps; None if only the time is bounded.
-        max_seconds: The wall-clock budget, if there is one.
-        batch_size: Noisy points per step.
-        device: Where.
-        memory: A rough estimate of the bytes that training takes there.
+        settings: What was told.
+        samples: The samples as they were given.
+        clean: Samples to choose a scale at, as they were given: those held out, else all.
+        training: Samples to train on, in the frame, on the device.
+        held_out: Samples to watch training with; the training samples where too few are left.
+        frame: The coordinates.
+        scale: What defaults are made from.
+        bandwidth_range: The σ to train on, in the units of the data.
+        rank: Rows of the factor of G; a network of one's own may have another.
+        width: Hidden width of a network for tables.
+        unet: Sizes of a network for images; None for tables and a network of one's own.
+        config: How to train.
+        sample_shape: Channels, height and width of images.
+        seed: Of everything random.
+        device: Where it is trained.
 
     Example:
         >>> line = torch.linspace(0, 1, 200)[:, None] * torch.tensor([1.0, 2.0, 2.0])
-        >>> plan = plan_fit(line, FitSettings(), seed=0, device=torch.device("cpu"))
-        >>> plan.dim, plan.hull_dim  # all samples lie on a line
+        >>> plan = make_plan(line, FitSettings(width=32), seed=0, device=torch.device("cpu"))
+        >>> plan.samples.shape[1], plan.frame.hull_dim  # all samples lie on a line
         (3, 1)
+        >>> plan.network, plan.config.max_steps
+        ('residual MLP of width 32', 2000)
     """
 
-    n_samples: int
-    dim: int
-    hull_dim: int
-    dimension_guess: float
+    settings: FitSettings
+    samples: Float[Tensor, "n dim"]
+    clean: Float[Tensor, "m dim"]
+    training: Float[Tensor, "k hull"]
+    held_out: Float[Tensor, "l hull"]
+    frame: AffineFrame
+    scale: DataScale
     bandwidth_range: tuple[float, float]
     rank: int
-    network: str
-    n_parameters: int
-    max_steps: int | None
-    max_seconds: float | None
-    batch_size: int
-    device: str
-    memory: int
+    width: int
+    unet: UNetSettings | None
+    config: TrainingConfig
+    sample_shape: Shape | None
+    seed: int
+    device: torch.device
+
+    @property
+    def network(self) -> str:
+        """What would be trained, in words."""
+        if self.settings.own_network is not None:
+            return f"{type(self.settings.own_network).__name__}, your own"
+        return f"residual MLP of width {self.width}" if self.unet is None else f"U-Net of {self.unet.channels} channels"
+
+    @property
+    def max_steps(self) -> int | None:
+        """Optimizer steps; None if only the time is bounded."""
+        settings = self.settings
+        return None if settings.max_steps is None and settings.max_seconds is not None else self.config.max_steps
+
+    def build(self, device: torch.device | None = None) -> nn.Module:
+        """Build the network, or take the user's (a copy: what was told is not changed by a fit)."""
+        settings, device = self.settings, device or self.device
+        if settings.own_network is not None:
+            return copy.deepcopy(settings.own_network).to(device, torch.float32)
+        mean: nn.Module | None = None
+        if settings.denoiser is not None:
+            mean = FrozenDenoiser(of_flat_points(settings.denoiser, self.sample_shape), self.frame)
+        with_mean = settings.method != "uncentered"
+        with seeded(self.seed):
+            if self.unet is not None and self.sample_shape is not None:
+                model = build_image_model(
+                    self.sample_shape,
+                    self.rank,
+                    spread=self.scale.spread,
+                    settings=self.unet,
+                    mean=mean,
+                    with_mean=with_mean,
+                )
+            else:
+                model = build_model(
+                    self.frame.hull_dim,
+                    self.rank,
+                    width=self.width,
+                    n_blocks=settings.n_blocks,
+                    spread=self.scale.spread,
+                    block=settings.block,
+                    mean=mean,
+                    with_mean=with_mean,
+                )
+        return model.to(device, torch.float32)
+
+    def costs(self) -> tuple[int, int]:
+        """Return how many numbers would be learned, and a rough estimate of the bytes that training takes."""
+        model = self.build(torch.device("cpu"))
+        n_parameters = sum(weights.numel() for weights in model.parameters())
+        unets = [part for part in model.modules() if isinstance(part, UNet)]
+        per_point = (
+            _KEPT_BY_UNET * sum(part.numbers_per_point for part in unets)
+            if unets
+            else (2 * _NUMBERS_PER_UNIT * self.settings.n_blocks * self.width)
+        )
+        per_point += self.rank * self.frame.hull_dim
+        of_samples = _COPIES_OF_SAMPLES * self.samples.numel()
+        return n_parameters, 4 * (_COPIES_OF_WEIGHTS * n_parameters + of_samples + self.config.batch_size * per_point)
 
 
-def plan_fit(
+def make_plan(
     samples: Float[Tensor, "n dim"],
     settings: FitSettings,
     *,
     seed: int,
     device: torch.device,
-    sample_shape: tuple[int, int, int] | None = None,
+    sample_shape: Shape | None = None,
 ) -> FitPlan:
-    """Find out what `fit_field` would do: its defaults are made, its network is built, and nothing is trained.
+    """Hold samples out, choose the coordinates, and fill in what was not given.
 
     Args:
         samples: The samples, finite, at least two of them different.
         settings: What to fit.
         seed: Of everything random.
-        device: Where it would be trained.
+        device: Where to train.
         sample_shape: Channels, height and width, if the samples are flattened images.
 
     Example:
         >>> samples = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
-        >>> plan = plan_fit(samples, FitSettings(width=32), seed=0, device=torch.device("cpu"))
-        >>> plan.network, plan.rank, plan.max_steps
-        ('residual MLP of width 32', 6, 2000)
+        >>> plan = make_plan(samples, FitSettings(), seed=0, device=torch.device("cpu"))
+        >>> plan.rank, plan.width, plan.costs()[0]  # rows of the factor, hidden units, numbers to learn
+        (6, 128, 367808)
     """
-    ready = prepare(samples, settings, seed=seed, device=device, sample_shape=sample_shape)
-    unet, frame, scale, config = settings.unet(sample_shape), ready.frame, ready.scale, ready.config
-    model = build(settings, sample_shape, frame, scale, seed, torch.device("cpu"))
+    unet = settings.unet(sample_shape)
+    shuffle = torch.Generator(samples.device).manual_seed(seed)
+    order = torch.randperm(len(samples), generator=shuffle, device=samples.device)
+    n_held_out = min(int(settings.validation_fraction * len(samples)), _MOST_HELD_OUT)
+    n_held_out = n_held_out if n_held_out >= _FEWEST_HELD_OUT else 0
+    clean = samples[order[: n_held_out or None]]
+    # A U-Net needs its pixels where they are; a user's network or denoiser is shown all coordinates.
+    reduce = settings.reduce and settings.is_default and unet is None
+    frame = AffineFrame.of(samples[order[n_held_out:]], reduce=reduce)
+    local = frame.to(samples.device, samples.dtype)
+    training = local.encode(samples[order[n_held_out:]]).to(device, torch.float32)
+    held_out = local.encode(clean).to(device, torch.float32) if n_held_out else training
+    scale = (DataScale if unet is None else ImageScale).of(training)
     width = settings.width or scale.width(device)
-    rank = settings.rank or scale.rank(frame.dim)
-    n_parameters = sum(weights.numel() for weights in model.parameters())
-    per_point = _numbers_per_point(model, settings, width) + rank * frame.dim
-    numbers = _COPIES_OF_WEIGHTS * n_parameters + _COPIES_OF_SAMPLES * samples.numel() + config.batch_size * per_point
     return FitPlan(
-        n_samples=len(samples),
-        dim=samples.shape[1],
-        hull_dim=frame.dim,
-        dimension_guess=scale.dimension,
-        bandwidth_range=ready.bandwidth_range,
-        rank=rank,
-        network=f"residual MLP of width {width}" if unet is None else f"U-Net of {unet.channels} channels",
-        n_parameters=n_parameters,
-        max_steps=None if settings.max_steps is None and settings.max_seconds is not None else config.max_steps,
-        max_seconds=settings.max_seconds,
-        batch_size=config.batch_size,
-        device=str(device),
-        memory=4 * numbers,
+        settings=settings,
+        samples=samples,
+        clean=clean,
+        training=training,
+        held_out=held_out,
+        frame=frame,
+        scale=scale,
+        bandwidth_range=_range(settings, frame, scale),
+        rank=settings.rank or scale.rank(frame.hull_dim),
+        width=width,
+        unet=unet,
+        config=_config(settings, scale, frame.hull_dim, width, seed, device),
+        sample_shape=sample_shape,
+        seed=seed,
+        device=device,
     )
 
 
-def _numbers_per_point(model: nn.Module, settings: FitSettings, width: int) -> int:
-    """Estimate how many numbers are held of each noisy point of a batch, for both networks."""
-    unets = [part for part in model.modules() if isinstance(part, UNet)]
-    if unets:
-        return _KEPT_BY_UNET * sum(part.numbers_per_point for part in unets)
-    return 2 * _NUMBERS_PER_UNIT * settings.n_blocks * width
+def _range(settings: FitSettings, frame: AffineFrame, scale: DataScale) -> tuple[float, float]:
+    """Return the range of σ in the units of the data; a default range is widened to hold a given bandwidth."""
+    if settings.bandwidth_range is not None:
+        return settings.bandwidth_range[0], settings.bandwidth_range[1]
+    low, high = (frame.scale * edge for edge in scale.bandwidth_range())
+    if settings.bandwidth is not None:
+        low, high = min(low, settings.bandwidth / 2), max(high, 2 * settings.bandwidth)
+    return low, high
+
+
+def _config(
+    settings: FitSettings, scale: DataScale, hull_dim: int, width: int, seed: int, device: torch.device
+) -> TrainingConfig:
+    """Fill the training configuration."""
+    batch_size = settings.batch_size or scale.batch_size(device)
+    rate = scale.learning_rate(width, batch_size) if settings.learning_rate is None else settings.learning_rate
+    # A user's network is rounded only on request.
+    default = settings.is_default and scale.mixed_precision(device)
+    mixed = default if settings.mixed_precision is None else settings.mixed_precision
+    # A wall-clock budget alone should not be cut short by the default number of steps.
+    unlimited = settings.max_seconds is not None and settings.max_steps is None
+    return TrainingConfig(
+        max_steps=10**9 if unlimited else settings.max_steps or scale.max_steps(device),
+        max_seconds=settings.max_seconds,
+        batch_size=batch_size,
+        learning_rate=rate,
+        n_references=scale.n_references(hull_dim),
+        evaluations=scale.evaluations(device),
+        patience=settings.patience,
+        mixed_precision=mixed,
+        cuda_graph=settings.cuda_graph,
+        seed=seed,
+    )
+
+
+def check_output(model: nn.Module, plan: FitPlan) -> int:
+    """Try a model once before it is trained: shapes that are wrong could broadcast silently. Return its rank."""
+    points = plan.training[:2]
+    n, dim = points.shape
+    low, high = plan.bandwidth_range
+    sigma = points.new_full((n,), (low * high) ** 0.5 / plan.frame.scale)
+    with torch.no_grad():
+        mean, factor = copy.deepcopy(model).eval()(points, sigma)
+    if mean is None and plan.settings.method == "joint":
+        remedy = "Fit with method='uncentered'"
+        raise ArgumentError("network", "return a mean with method='joint'", got="None", remedy=remedy)
+    if mean is not None and mean.shape != points.shape:
+        got = f"{tuple(mean.shape)} for batch {n}"
+        raise ArgumentError("network", f"return a mean of shape (batch, {dim})", got=got)
+    if factor.ndim != 3 or factor.shape[::2] != (n, dim):
+        raise ArgumentError("network", f"return a factor of shape (batch, rank, {dim})", got=tuple(factor.shape))
+    return int(factor.shape[1])
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the global generator of the CPU for a while: initialization, and dropout of a user's network."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
+class ImageDenoiser(nn.Module):
+    """A user's denoiser of images, as one of flat points."""
+
+    def __init__(self, denoiser: nn.Module, sample_shape: Shape) -> None:
+        super().__init__()
+        self.denoiser, self.sample_shape = denoiser, sample_shape
+
+    def forward(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> Tensor:
+        """Estimate E[X | Y=y]."""
+        return _denoise_images(self.denoiser, self.sample_shape, points, bandwidth)
+
+
+def of_flat_points(denoiser: Denoiser, sample_shape: Shape | None) -> Denoiser:
+    """Let a user's denoiser see images where the samples are images.
+
+    Example:
+        >>> upside_down = of_flat_points(lambda images, bandwidth: images.flip(2), (1, 2, 1))
+        >>> upside_down(torch.tensor([[1.0, 2.0]]), torch.ones(1))
+        tensor([[2., 1.]])
+    """
+    if sample_shape is None:
+        return denoiser
+    if isinstance(denoiser, nn.Module):
+        return ImageDenoiser(denoiser, sample_shape)
+    return partial(_denoise_images, denoiser, sample_shape)
+
+
+def _denoise_images(denoiser: Denoiser, shape: Shape, points: Tensor, bandwidth: Tensor) -> Tensor:
+    return denoiser(points.reshape(-1, *shape), bandwidth).flatten(1)

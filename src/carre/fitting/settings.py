@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from carre.boundary import is_integer
+from carre.boundary import ArgumentError, is_integer
 from carre.matching import LogUniform
 from carre.networks import UNetSettings
 from carre.networks.model import BLOCKS
@@ -27,7 +27,7 @@ METHODS = ("joint", "two-stage", "uncentered")
 
 @dataclass(frozen=True, eq=False)
 class FitSettings:
-    """What a fit is told; the meaning of each is documented in `MetricMatching`. None: from the data.
+    """What a fit is told; the meaning of each is documented in `carre.fit`. None: from the data.
 
     Example:
         >>> FitSettings(max_steps=500, bandwidth_range=[0.1, 1.0]).bandwidth_range
@@ -35,7 +35,7 @@ class FitSettings:
         >>> FitSettings(ridge=-1.0)
         Traceback (most recent call last):
             ...
-        ValueError: ridge must be at least 0; got -1.0
+        carre.boundary.ArgumentError: ridge must be at least 0; got -1.0
     """
 
     rank: int | None = None
@@ -63,34 +63,34 @@ class FitSettings:
         for name in ("rank", "width", "n_blocks", "max_steps", "batch_size"):
             value = getattr(self, name)
             if value is not None and not (is_integer(value) and value >= 1):
-                raise ValueError(f"{name} must be a positive integer; got {value!r}")
+                raise ArgumentError(name, "be a positive integer", got=repr(value))
         if self.method not in METHODS:
-            raise ValueError(f"method must be one of {', '.join(METHODS)}; got {self.method!r}")
+            raise ArgumentError("method", f"be one of {', '.join(METHODS)}", got=repr(self.method))
         if self.block not in BLOCKS:
-            raise ValueError(f"block must be one of {', '.join(BLOCKS)}; got {self.block!r}")
+            raise ArgumentError("block", f"be one of {', '.join(BLOCKS)}", got=repr(self.block))
         if (self.method == "two-stage") != (self.denoiser is not None):
-            raise ValueError("denoiser must be given with method='two-stage', and only then")
+            raise ArgumentError("denoiser", "be given with method='two-stage', and only then")
         if self.bandwidth is not None and not (isinstance(self.bandwidth, Real) and 0 < self.bandwidth < math.inf):
-            raise ValueError(f"bandwidth must be positive (it is a standard deviation); got {self.bandwidth!r}")
+            raise ArgumentError("bandwidth", "be positive (it is a standard deviation)", got=repr(self.bandwidth))
         if not 0 <= self.validation_fraction < 1:
-            raise ValueError(f"validation_fraction must lie in [0, 1); got {self.validation_fraction}")
+            raise ArgumentError("validation_fraction", "lie in [0, 1)", got=self.validation_fraction)
         if not 0 <= self.ridge < math.inf:
-            raise ValueError(f"ridge must be at least 0; got {self.ridge}")
+            raise ArgumentError("ridge", "be at least 0", got=self.ridge)
         if self.bandwidth_range is not None:
             edges = tuple(np.asarray(self.bandwidth_range).ravel().tolist())
             if len(edges) != 2 or not all(isinstance(edge, Real) for edge in edges):
-                raise ValueError(f"bandwidth_range must be a pair (low, high); got {self.bandwidth_range!r}")
+                raise ArgumentError("bandwidth_range", "be a pair (low, high)", got=repr(self.bandwidth_range))
             LogUniform(*edges)
             object.__setattr__(self, "bandwidth_range", edges)
 
     def _check_network(self) -> None:
         """Refuse what is no network, and what does not go with one."""
         if self.network is not None and not isinstance(self.network, (nn.Module, UNetSettings)):
-            raise ValueError(f"network must be a torch module or UNetSettings(...); got {self.network!r}")
+            raise ArgumentError("network", "be a torch module or UNetSettings(...)", got=repr(self.network))
         if self.own_network is not None and self.method == "two-stage":
-            raise ValueError("network must be None with method='two-stage', which builds its own around the denoiser")
+            raise ArgumentError("network", "be None with method='two-stage', which builds its own around the denoiser")
         if self.own_network is not None and self.rank is not None:
-            raise ValueError("rank must be None with a network of your own, which has its own")
+            raise ArgumentError("rank", "be None with a network of your own, which has its own")
 
     @property
     def own_network(self) -> nn.Module | None:
@@ -111,17 +111,18 @@ class FitSettings:
         """
         if sample_shape is None:
             if isinstance(self.network, UNetSettings):
-                raise ValueError(
-                    "network must be None or a module for samples of shape (n, D): a U-Net needs images. "
-                    "Fit on images of shape (n, channels, height, width)"
-                )
+                must = "be None or a module for samples of shape (n, D): a U-Net needs images"
+                remedy = "Fit on images of shape (n, channels, height, width)"
+                raise ArgumentError("network", must, remedy=remedy)
             return None
         if self.own_network is not None:
             return None
         for name, remedy in _OF_TABLES.items():
             given, wanted = getattr(self, name), getattr(FitSettings, name)
             if given != wanted:
-                raise ValueError(f"{name} must be {wanted!r} for images, which a U-Net learns; got {given!r}. {remedy}")
+                raise ArgumentError(
+                    name, f"be {wanted!r} for images, which a U-Net learns", got=repr(given), remedy=remedy
+                )
         return self.network if isinstance(self.network, UNetSettings) else UNetSettings.for_shape(sample_shape)
 
 
@@ -138,10 +139,10 @@ def choose_device(asked: str | torch.device | None, samples: Tensor) -> torch.de
     try:
         device = torch.device(asked)
     except (RuntimeError, TypeError) as error:
-        raise ValueError(f"device must be one of torch's, like 'cpu' or 'cuda'; got {asked!r}") from error
+        raise ArgumentError("device", "be one of torch's, like 'cpu' or 'cuda'", got=repr(asked)) from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device must be 'cpu' or None: there is no CUDA device here")
+        raise ArgumentError("device", "be 'cpu' or None: there is no CUDA device here")
     computes = {"mps": torch.backends.mps.is_available(), "xpu": torch.xpu.is_available(), "cpu": True, "cuda": True}
     if not computes.get(device.type, False):
-        raise ValueError(f"device must be one that computes here, 'cpu' or 'cuda', or None to choose; got {asked!r}")
+        raise ArgumentError("device", "be one that computes here, 'cpu' or 'cuda', or None to choose", got=repr(asked))
     return device

@@ -1,18 +1,12 @@
 """Oracles: manifolds with samples, tangent spaces and exact posteriors."""
 
-from carre.manifolds.curve import ClosedCurve, Curve
-from carre.manifolds.embedded import Embedded
+from carre.manifolds.combinations import Box, CliffordTorus, Cylinder, Product, Union, gaussian_mixture
+from carre.manifolds.curves import ClosedCurve, Curve
 from carre.manifolds.finite import FiniteSet
-from carre.manifolds.gaussian import Gaussian, SubspaceGaussian
-from carre.manifolds.interval import Interval
-from carre.manifolds.manifold import Manifold, Posterior
-from carre.manifolds.noisy import Noisy
-from carre.manifolds.product import Box, CliffordTorus, Cylinder, Product
-from carre.manifolds.rotations import SpecialOrthogonal3
-from carre.manifolds.sphere import Sphere
-from carre.manifolds.swiss_roll import SwissRoll
-from carre.manifolds.torus import TorusOfRevolution
-from carre.manifolds.union import Union, gaussian_mixture
+from carre.manifolds.flat import Gaussian, Interval, SubspaceGaussian
+from carre.manifolds.manifold import Embedded, Manifold, Noisy, Posterior
+from carre.manifolds.sphere import SpecialOrthogonal3, Sphere
+from carre.manifolds.surfaces import SwissRoll, TorusOfRevolution
 
 __all__ = [
     "Box",

@@ -7,36 +7,39 @@ n equal slices of probability has the same law on average, and less variance.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.boundary import ArgumentError
 
-@runtime_checkable
-class BandwidthDistribution(Protocol):
-    """What the training loop needs of a distribution of σ.
+
+@dataclass(frozen=True)
+class BandwidthDistribution(ABC):
+    """A distribution of σ between two scales, for the training loop to draw from by quantiles.
+
+    Attributes:
+        low: The smallest σ that is drawn.
+        high: The largest σ that is drawn.
 
     Example:
         >>> isinstance(LogUniform(0.01, 1.0), BandwidthDistribution)
         True
     """
 
-    @property
-    def low(self) -> float:
-        """The smallest σ that is drawn."""
-        ...
+    low: float
+    high: float
 
-    @property
-    def high(self) -> float:
-        """The largest σ that is drawn."""
-        ...
+    def __post_init__(self) -> None:
+        if not (0.0 < self.low < self.high < math.inf):
+            raise ArgumentError("bandwidth range", "satisfy 0 < low < high", got=f"low={self.low}, high={self.high}")
 
+    @abstractmethod
     def quantile(self, levels: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
         """Return the σ below which the given shares of all draws lie."""
-        ...
 
 
 def stratified_levels(
@@ -47,13 +50,8 @@ def stratified_levels(
     return (slices + torch.rand(n, generator=generator, device=device)).div(n).clamp(1e-7, 1 - 1e-7)
 
 
-def _check_range(low: float, high: float) -> None:
-    if not (0.0 < low < high < math.inf):
-        raise ValueError(f"bandwidth range must satisfy 0 < low < high; got low={low}, high={high}")
-
-
 @dataclass(frozen=True)
-class Uniform:
+class Uniform(BandwidthDistribution):
     """σ uniform on [low, high] (the paper's released image models).
 
     Example:
@@ -61,19 +59,13 @@ class Uniform:
         tensor([1., 2., 3.])
     """
 
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        _check_range(self.low, self.high)
-
     def quantile(self, levels: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
         """Return low + (high − low)·u."""
         return self.low + (self.high - self.low) * levels
 
 
 @dataclass(frozen=True)
-class LogUniform:
+class LogUniform(BandwidthDistribution):
     """log σ uniform on [log low, log high]: every scale gets the same share. The default.
 
     Example:
@@ -81,19 +73,13 @@ class LogUniform:
         tensor([0.0100, 0.1000, 1.0000])
     """
 
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        _check_range(self.low, self.high)
-
     def quantile(self, levels: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
         """Return low·(high/low)^u."""
         return self.low * torch.exp(math.log(self.high / self.low) * levels)
 
 
 @dataclass(frozen=True)
-class LogNormal:
+class LogNormal(BandwidthDistribution):
     """log σ ~ N(mean, deviation²), clamped to [low, high] [RMM, App. E.1]. The paper prints ε; it means σ.
 
     Example:
@@ -101,15 +87,13 @@ class LogNormal:
         tensor([0.0100, 1.0000, 2.0000])
     """
 
-    low: float
-    high: float
     mean: float = -1.2
     deviation: float = 1.2
 
     def __post_init__(self) -> None:
-        _check_range(self.low, self.high)
+        super().__post_init__()
         if not self.deviation > 0:
-            raise ValueError(f"deviation must be positive; got {self.deviation}")
+            raise ArgumentError("deviation", "be positive", got=self.deviation)
 
     def quantile(self, levels: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
         """Return exp(mean + deviation·Φ⁻¹(u)), clamped."""

@@ -1,15 +1,77 @@
-"""The losses, one value per sample. Each last line is an equation of the paper."""
+"""The losses, one value per sample. Each last line is an equation of the paper.
+
+The metric is the Jacobian of the denoiser: a second target, without noise [THEORY §1, §3.10].
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.backend import are_fused
-from carre.matching.jacobian import JacobianProbe
-from carre.metric import LowRankMetric
+from carre.backend.modes import are_fused
+from carre.metric import LowRankMetric, Metric
+
+
+@dataclass(frozen=True, eq=False)
+class JacobianProbe:
+    """A random vector at each point, and what the Jacobian of the denoiser makes of it.
+
+    Attributes:
+        vectors: v ~ N(0, I).
+        products: Jᵀv with J = ∂m̂/∂y. No gradient flows into them.
+        weight: What the error at the probe counts, beside that of the displacements.
+
+    Example:
+        >>> points = torch.ones(4, 2, requires_grad=True)
+        >>> probe = probe_jacobian(points * torch.tensor([1.0, 0.0]), points)  # the projector on an axis
+        >>> bool((probe.products == probe.vectors * torch.tensor([1.0, 0.0])).all())
+        True
+    """
+
+    vectors: Float[Tensor, "batch dim"]
+    products: Float[Tensor, "batch dim"]
+    weight: float = 1.0
+
+
+def probe_jacobian(
+    mean: Float[Tensor, "batch dim"],
+    points: Float[Tensor, "batch dim"],
+    *,
+    weight: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> JacobianProbe | None:
+    """Multiply random vectors by the Jacobian of a denoiser, by one backward pass through it.
+
+    For the exact posterior mean, G = Cov[X | Y=y]/σ² = ∂m/∂y, so that E‖(G − J)v‖² = ‖G − J‖²_F says how far a
+    metric is from the denoiser's own. The outer products that `metric_matching_loss` regresses on have a
+    variance of d(d+1) at the optimum; this target has none.
+
+    Args:
+        mean: m̂(y), computed from the points; its graph is kept.
+        points: y, which must require gradients.
+        weight: Of the probe.
+        generator: Source of randomness.
+
+    Returns:
+        The probe; None where the mean carries no derivative in the points (detached, or constant).
+
+    Example:
+        >>> points = torch.ones(4, 2, requires_grad=True)
+        >>> probe = probe_jacobian(points / 2, points)
+        >>> bool(torch.allclose(probe.products, probe.vectors / 2))
+        True
+        >>> probe_jacobian(torch.zeros(4, 2), points) is None  # a constant
+        True
+    """
+    if not mean.requires_grad:
+        return None
+    vectors = torch.randn(points.shape, generator=generator, device=points.device, dtype=points.dtype)
+    (products,) = torch.autograd.grad(mean, points, vectors.to(mean.dtype), retain_graph=True, allow_unused=True)
+    return None if products is None else JacobianProbe(vectors, products.detach().to(vectors.dtype), weight)
 
 
 def metric_matching_loss(
@@ -25,13 +87,12 @@ def metric_matching_loss(
     own (`probe_jacobian`).
 
     Example:
-        >>> import torch
         >>> metric = LowRankMetric(torch.eye(3)[None, :2])
         >>> metric_matching_loss(metric, torch.tensor([[[1.0, 2.0, 3.0]]]))
         tensor([-8.])
     """
     if are_fused(metric.factor, displacement) and metric.ridge == 0.0:
-        from carre.backend.matching import MetricMatchingLoss, fits  # noqa: PLC0415  (needs Triton)
+        from carre.backend.triton_training import MetricMatchingLoss, fits  # noqa: PLC0415  (needs Triton)
 
         if fits(metric.factor):
             probing = (None, None, 0.0) if probe is None else (probe.vectors, probe.products, probe.weight)
@@ -51,7 +112,6 @@ def frobenius_loss(
     """Compute ‖G − T‖²_F for dense predictions, T the mean of δδᵀ [RMM, Eq. 11]. For small D.
 
     Example:
-        >>> import torch
         >>> frobenius_loss(torch.eye(2)[None], torch.tensor([[[1.0, 0.0]]]))  # |diag(1, 1) − diag(1, 0)|²
         tensor([1.])
     """
@@ -63,7 +123,6 @@ def denoising_loss(mean: Float[Tensor, "batch dim"], target: Float[Tensor, "batc
     """Compute |m̂(y) − x|², whose minimizer is E[X | Y=y] [RMM, Sec. 3.2].
 
     Example:
-        >>> import torch
         >>> denoising_loss(torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2))
         tensor([25.])
     """
@@ -71,11 +130,7 @@ def denoising_loss(mean: Float[Tensor, "batch dim"], target: Float[Tensor, "batc
 
 
 def predictive_loss(
-    metric: LowRankMetric,
-    residual: Float[Tensor, "batch dim"],
-    noise: Float[Tensor, "batch dim"],
-    *,
-    ridge: float = 0.05,
+    metric: Metric, residual: Float[Tensor, "batch dim"], noise: Float[Tensor, "batch dim"], *, ridge: float = 0.05
 ) -> Float[Tensor, " batch"]:
     """Compute −log N(x; m̂, σ²(G + λI)) + log N(x; y, σ²I), with residual (x − m̂)/σ and noise (y − x)/σ.
 
@@ -85,7 +140,6 @@ def predictive_loss(
     finite where G has no rank.
 
     Example:
-        >>> import torch
         >>> noise = torch.tensor([[1.0, -2.0]])
         >>> ignorant = LowRankMetric(0.95**0.5 * torch.eye(2)[None])  # with the ridge, the identity
         >>> predictive_loss(ignorant, -noise, noise).abs().round(decimals=5)
@@ -108,7 +162,6 @@ def conditional_carre_du_champ(
     Its expectation given y is Γ_σ(f, h)(y), in the paper's normalization (half of G's).
 
     Example:
-        >>> import torch
         >>> f = h = lambda x: x[:, 0]
         >>> x, y, sigma = torch.tensor([[3.0, 9.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([2.0])
         >>> conditional_carre_du_champ(f, h, x, y, sigma)  # (3 − 1)²/8
@@ -123,7 +176,6 @@ def carre_du_champ_loss(
     """Compute the scalar conditional loss (Γ^θ(y) − Γ(x, y))² [RMM, Eq. 10, Alg. 1].
 
     Example:
-        >>> import torch
         >>> carre_du_champ_loss(torch.tensor([0.5]), torch.tensor([2.5]))
         tensor([4.])
     """

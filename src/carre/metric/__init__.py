@@ -3,13 +3,14 @@
 from carre.metric.complement import ComplementMetric
 from carre.metric.frame import AffineFrame
 from carre.metric.low_rank import LowRankMetric
-from carre.metric.spectrum import Spectrum, batched_eigh
-from carre.metric.subspaces import principal_angles, projector_distance
+from carre.metric.metric import Metric
+from carre.metric.spectrum import Spectrum, batched_eigh, principal_angles, projector_distance
 
 __all__ = [
     "AffineFrame",
     "ComplementMetric",
     "LowRankMetric",
+    "Metric",
     "Spectrum",
     "batched_eigh",
     "principal_angles",

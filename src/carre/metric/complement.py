@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-import operator
-from dataclasses import FrozenInstanceError
-from typing import Any, NoReturn
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.metric.low_rank import LowRankMetric
+from carre.boundary import ArgumentError
+from carre.metric.metric import Metric, checked_dimension
 from carre.metric.spectrum import Spectrum, batched_eigh
 
 
-class ComplementMetric(LowRankMetric):
+@dataclass(frozen=True, eq=False, repr=False)
+class ComplementMetric(Metric):
     """A batch of matrices G = cI − HᵀH + λI, positive semi-definite since ‖H‖² ≤ c, never formed.
 
-    Every method answers what it answers for a `LowRankMetric`, from the k rows of H alone. Only
-    ``factor``, the square root √(cI − HᵀH), and the eigenvectors have D rows: they are formed when asked
-    for, and cost D² numbers per point.
+    Every method works with the k rows of H alone; only the eigenvectors cost D² numbers per point, when asked for.
 
     Attributes:
         removed: The rows of H.
@@ -36,108 +35,70 @@ class ComplementMetric(LowRankMetric):
     """
 
     removed: Float[Tensor, "*batch k dim"]
-    level: float
+    level: float = 1.0
+    ridge: float = 0.0
 
-    def __init__(self, removed: Tensor, level: float = 1.0, ridge: float = 0.0) -> None:
+    def __post_init__(self) -> None:
+        removed, level = self.removed, self.level
         if removed.ndim < 2 or not 1 <= removed.shape[-2] <= removed.shape[-1]:
-            raise ValueError(
-                f"removed must have shape (..., k, dim) with k between 1 and dim; got {tuple(removed.shape)}"
-            )
-        if not (level >= 0.0 and ridge >= 0.0):
-            raise ValueError(f"level and ridge must be at least 0, or G would not be positive; got {level} and {ridge}")
-        largest = _largest_square(removed.detach())
+            must = "have shape (..., k, dim) with k between 1 and dim"
+            raise ArgumentError("removed", must, got=tuple(removed.shape))
+        if not (level >= 0.0 and self.ridge >= 0.0):
+            got = f"{level} and {self.ridge}"
+            raise ArgumentError("level and ridge", "be at least 0, or G would not be positive", got=got)
+        # Of no points 0, and nan where H is not finite.
+        squares = _squares(removed.detach())[0] if bool(torch.isfinite(removed).all()) else torch.tensor(torch.nan)
+        largest = float(squares.max()) if removed.numel() else 0.0
         if not largest <= level * (1 + 1e3 * torch.finfo(removed.dtype).eps):
-            raise ValueError(
-                f"removed must have a squared norm of at most level, {level:g}, or G would not be positive; "
-                f"got {largest:g}"
-            )
-        for name, value in (("removed", removed), ("level", level), ("ridge", ridge)):
-            object.__setattr__(self, name, value)
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+            must = f"have a squared norm of at most level, {level:g}, or G would not be positive"
+            raise ArgumentError("removed", must, got=f"{largest:g}")
 
     @property
-    def factor(self) -> Float[Tensor, "*batch dim dim"]:
-        """The symmetric square root of cI − HᵀH: G = FᵀF + λI here as well. Costs D² numbers per point.
+    def _rows(self) -> Float[Tensor, "*batch k dim"]:
+        return self.removed
 
-        Example:
-            >>> ComplementMetric(torch.tensor([[[0.6, 0.0]]])).factor.round(decimals=4)  # √(1 − 0.36)
-            tensor([[[0.8000, 0.0000],
-                     [0.0000, 1.0000]]])
-        """
-        identity = torch.eye(self.dim, dtype=self.removed.dtype, device=self.removed.device)
-        return math.sqrt(self.level) * identity - self.removed.mT @ self._root_weights() @ self.removed
+    def _with(self, rows: Float[Tensor, "*batch k dim"], ridge: float) -> ComplementMetric:
+        return ComplementMetric(rows, self.level, ridge)
 
     @property
     def rank(self) -> int:
-        """The number of rows of the factor: D."""
+        """All directions have eigenvalues of their own: D."""
         return self.dim
 
-    @property
-    def dim(self) -> int:
-        """The ambient dimension D."""
-        return self.removed.shape[-1]
-
     def __repr__(self) -> str:
-        shape, k = tuple(self.removed.shape[:-2]), self.removed.shape[-2]
-        return (
-            f"ComplementMetric(batch={shape}, removed={k}, dim={self.dim}, level={self.level:g}, ridge={self.ridge:g})"
-        )
+        shape, numbers = tuple(self.removed.shape[:-2]), f"level={self.level:g}, ridge={self.ridge:g}"
+        return f"ComplementMetric(batch={shape}, removed={self.removed.shape[-2]}, dim={self.dim}, {numbers})"
 
-    def __len__(self) -> int:
-        return self.removed.shape[0]
-
-    def __getitem__(self, index: Any) -> ComplementMetric:
-        """Select points; the rows and columns of H stay."""
-        if isinstance(index, tuple) and sum(part is not None for part in index) > self.removed.ndim - 2:
-            raise IndexError(f"index must select points, of which there are {self.removed.ndim - 2} axes; got {index}")
-        return ComplementMetric(self.removed[index], self.level, self.ridge)
-
-    def to(self, *args: Any, **kwargs: Any) -> ComplementMetric:
-        """Move to a device or dtype, with the arguments of `torch.Tensor.to`."""
-        return ComplementMetric(self.removed.to(*args, **kwargs), self.level, self.ridge)
-
-    def detach(self) -> ComplementMetric:
-        """Cut the metric out of the autograd graph."""
-        return ComplementMetric(self.removed.detach(), self.level, self.ridge)
-
-    def with_ridge(self, ridge: float) -> ComplementMetric:
-        """Return the metric cI − HᵀH + λI for another λ."""
-        return ComplementMetric(self.removed, self.level, ridge)
-
-    def scaled(self, scale: float) -> ComplementMetric:
-        """Return scale·G, for scale ≥ 0."""
-        if not scale >= 0.0:
-            raise ValueError(f"scale must be at least 0; got {scale}")
-        return ComplementMetric(self.removed * math.sqrt(scale), self.level * scale, self.ridge * scale)
+    def _scaled(self, scale: float) -> ComplementMetric:
+        return ComplementMetric(self.removed * scale**0.5, self.level * scale, self.ridge * scale)
 
     def apply(self, vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """Compute Gv."""
         return self._total * vectors - self._push(self._pull(vectors))
 
-    def solve(self, vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+    def solve(self, vectors: Float[Tensor, "*batch_and_more dim"]) -> Float[Tensor, "*batch_and_more dim"]:
         """Compute G⁻¹v by Woodbury's identity, t⁻¹[v + Hᵀ(tI − HHᵀ)⁻¹Hv] with t = c + λ.
 
         Example:
             >>> ComplementMetric(torch.tensor([[[0.6, 0.0]]])).solve(torch.tensor([[0.64, 1.0]]))
             tensor([[1., 1.]])
         """
+        if vectors.ndim < self.removed.ndim:
+            return self.solve(vectors.unsqueeze(-2)).squeeze(-2)
         small = self._small()
         if bool((batched_eigh(small)[0] <= torch.finfo(small.dtype).eps * self._total).any()):
-            raise ValueError(
-                "ridge must be positive to invert G, which vanishes along a direction; "
-                "call metric.with_ridge(1e-3).solve(...)"
-            )
-        return (vectors + self._push(torch.linalg.solve(small, self._pull(vectors)))) / self._total
+            must = "be positive to invert G, which vanishes along a direction; call metric.with_ridge(1e-3).solve(...)"
+            raise ArgumentError("ridge", must)
+        inner: Tensor = torch.linalg.solve(small, self.removed @ vectors.mT)
+        return (vectors + inner.mT @ self.removed) / self._total
 
-    def inner_product(
-        self, left: Float[Tensor, "*batch dim"], right: Float[Tensor, "*batch dim"]
-    ) -> Float[Tensor, "*batch"]:
-        """Compute vᵀGw."""
-        return self._total * (left * right).sum(-1) - (self._pull(left) * self._pull(right)).sum(-1)
+    def congruence(
+        self, left: Float[Tensor, "*batch k dim"], right: Float[Tensor, "*batch l dim"]
+    ) -> Float[Tensor, "*batch k l"]:
+        """Compute AGBᵀ = tABᵀ − (AHᵀ)(BHᵀ)ᵀ with t = c + λ."""
+        return self._total * (left @ right.mT) - (left @ self.removed.mT) @ (right @ self.removed.mT).mT
 
-    def frobenius_product(self, other: LowRankMetric) -> Float[Tensor, "*batch"]:
+    def frobenius_product(self, other: Metric) -> Float[Tensor, "*batch"]:
         """Compute tr(GK) = t tr K − tr HKHᵀ for another metric K on the same points."""
         product = self._total * other.trace()
         for k in range(self.removed.shape[-2]):
@@ -154,8 +115,7 @@ class ComplementMetric(LowRankMetric):
 
     def dense(self) -> Float[Tensor, "*batch dim dim"]:
         """Form G as D×D matrices. Costs D² numbers per point: for small D and for tests."""
-        identity = torch.eye(self.dim, dtype=self.removed.dtype, device=self.removed.device)
-        return self._total * identity - self.removed.mT @ self.removed
+        return self._total * self._identity(self.dim) - self.removed.mT @ self.removed
 
     def eigenvalues(self) -> Float[Tensor, "*batch dim"]:
         """Compute all D eigenvalues of G, descending: c + λ for all directions but k."""
@@ -180,8 +140,8 @@ class ComplementMetric(LowRankMetric):
         vectors = torch.cat([orthonormal[..., k:], orthonormal[..., :k] @ rotation], dim=-1)
         return Spectrum(self.eigenvalues(), vectors, floor=self.ridge)
 
-    def tangent_basis(self, dim: int) -> Float[Tensor, "*batch ambient dim"]:
-        """Compute an orthonormal basis of the ``dim`` leading eigenvectors, where these lead: dim ≥ D − k.
+    def tangent_basis(self, dimension: int) -> Float[Tensor, "*batch dim dimension"]:
+        """Compute an orthonormal basis of the leading eigenvectors, where these lead: dimension ≥ D − k.
 
         Example:
             >>> metric = ComplementMetric(torch.tensor([[[1.0, 0.0]]]))
@@ -189,28 +149,17 @@ class ComplementMetric(LowRankMetric):
             tensor([[[0.],
                      [1.]]])
         """
-        try:
-            dim = operator.index(dim)
-        except TypeError as error:
-            raise ValueError(f"dim must be one integer for all points; got {dim!r}") from error
         least = max(1, self.dim - self.removed.shape[-2])
-        if not least <= dim <= self.dim:
-            raise ValueError(
-                f"dim must lie between {least} and {self.dim}: the first {least} eigenvalues of this metric are equal, "
-                f"so that fewer directions do not lead; got {dim}. Take another field for tangent spaces"
-            )
-        return self.spectrum().vectors[..., :dim]
+        reason = f"the first {least} eigenvalues of this metric are equal, so that fewer directions do not lead"
+        remedy = "Take another field for tangent spaces"
+        dimension = checked_dimension(dimension, least, self.dim, reason, remedy=remedy)
+        return self.spectrum().vectors[..., :dimension]
 
-    def sample(self, n_draws: int, *, generator: torch.Generator | None = None) -> Float[Tensor, "draws *batch dim"]:
-        """Draw v ~ N(0, G) as √(cI − HᵀH)ξ + √λ ξ', ``n_draws`` vectors per point."""
-        shape = (n_draws, *self.removed.shape[:-2], self.dim)
-        options: dict[str, Any] = {"dtype": self.removed.dtype, "device": self.removed.device, "generator": generator}
-        noise = torch.randn(shape, **options)
+    def _sample(self, normal: Callable[..., Tensor]) -> Tensor:
+        """Compute √(cI − HᵀH)ξ."""
+        noise = normal(*self.removed.shape[:-2], self.dim)
         weighted = torch.einsum("...kl,...l->...k", self._root_weights(), self._pull(noise))
-        draws = math.sqrt(self.level) * noise - self._push(weighted)
-        if self.ridge > 0.0:
-            draws = draws + math.sqrt(self.ridge) * torch.randn(shape, **options)
-        return draws
+        return math.sqrt(self.level) * noise - self._push(weighted)
 
     @property
     def _total(self) -> float:
@@ -227,8 +176,7 @@ class ComplementMetric(LowRankMetric):
 
     def _small(self) -> Tensor:
         """Compute tI − HHᵀ, which has the eigenvalues of G that differ from t."""
-        gram = self.removed @ self.removed.mT
-        return self._total * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device) - gram
+        return self._total * self._identity(self.removed.shape[-2]) - self.removed @ self.removed.mT
 
     def _root_weights(self) -> Tensor:
         """Compute M = (√c I + √(cI − HHᵀ))⁻¹, with which √(cI − HᵀH) = √c I − HᵀMH: smooth also where H = 0."""
@@ -241,10 +189,3 @@ def _squares(rows: Float[Tensor, "*batch k dim"]) -> tuple[Float[Tensor, "*batch
     """Decompose HHᵀ: the squared singular values of H, ascending, and its left singular vectors."""
     values, vectors = batched_eigh(rows @ rows.mT)
     return values.clamp_min(0), vectors
-
-
-def _largest_square(rows: Float[Tensor, "*batch k dim"]) -> float:
-    """Compute the largest ‖H‖² of the batch, nan where H is not finite; 0 for no points."""
-    if not bool(torch.isfinite(rows).all()):
-        return float("nan")
-    return float(_squares(rows)[0].max()) if rows.numel() else 0.0

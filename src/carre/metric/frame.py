@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.metric.low_rank import LowRankMetric
+from carre.boundary import ArgumentError
 
 # Directions whose standard deviation is below this share of the largest are rounding, not data.
 _RELATIVE_TOLERANCE = 1e-5
@@ -38,7 +38,7 @@ class AffineFrame:
     Example:
         >>> line = torch.tensor([[1.0, 1.0, 1.0], [2.0, 3.0, 3.0], [3.0, 5.0, 5.0]])  # steps of length 3
         >>> frame = AffineFrame.of(line)
-        >>> frame.dim, round(frame.scale, 3)  # the rms distance from the middle is 3√(2/3)
+        >>> frame.hull_dim, round(frame.scale, 3)  # the rms distance from the middle is 3√(2/3)
         (1, 2.449)
         >>> bool(torch.allclose(frame.decode(frame.encode(line.double())), line.double()))
         True
@@ -46,7 +46,7 @@ class AffineFrame:
 
     center: Float[Tensor, " ambient"]
     scale: float
-    basis: Float[Tensor, "ambient dim"] | None = None
+    basis: Float[Tensor, "ambient hull"] | None = None
 
     @classmethod
     def of(cls, samples: Float[Tensor, "n ambient"], *, reduce: bool = True) -> AffineFrame:
@@ -59,15 +59,13 @@ class AffineFrame:
         energy = math.fsum(float(part.square().sum()) for part in _centered(samples, center)) / len(samples)
         scale = math.sqrt(energy / max(n_coordinates, 1))
         if n_coordinates == 0 or scale <= rounding:
-            raise ValueError(
-                "samples must not all be the same point, nor differ by less than rounding: there is no geometry to "
-                "learn. Multiply tiny units by a constant"
-            )
+            must = "not all be the same point, nor differ by less than rounding: there is no geometry to learn"
+            raise ArgumentError("samples", must, remedy="Multiply tiny units by a constant")
         return cls(center, scale, basis)
 
     @property
-    def dim(self) -> int:
-        """The number of coordinates in the frame."""
+    def hull_dim(self) -> int:
+        """The number of coordinates in the frame: the dimension of the linear hull, or D."""
         return self.center.shape[0] if self.basis is None else self.basis.shape[1]
 
     def to(self, *args: Any, **kwargs: Any) -> AffineFrame:
@@ -75,21 +73,19 @@ class AffineFrame:
         basis = None if self.basis is None else self.basis.to(*args, **kwargs)
         return AffineFrame(self.center.to(*args, **kwargs), self.scale, basis)
 
-    def encode(self, points: Float[Tensor, "*batch ambient"]) -> Float[Tensor, "*batch dim"]:
+    def encode(self, points: Float[Tensor, "*batch ambient"]) -> Float[Tensor, "*batch hull"]:
         """Express points in the frame: u = Bᵀ(x − center)/scale."""
         centered = (points - self.center) / self.scale
         return centered if self.basis is None else centered @ self.basis
 
-    def decode(self, coordinates: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch ambient"]:
+    def decode(self, coordinates: Float[Tensor, "*batch hull"]) -> Float[Tensor, "*batch ambient"]:
         """Return to the data's space: x = center + scale·Bu."""
         ambient = coordinates if self.basis is None else coordinates @ self.basis.mT
         return self.center + self.scale * ambient
 
-    def lift(self, metric: LowRankMetric) -> LowRankMetric:
-        """Carry a metric out of the frame: FᵀF becomes BFᵀFBᵀ, and the ridge λI of the frame λI outside."""
-        if self.basis is None:
-            return metric
-        return LowRankMetric(metric.factor @ self.basis.mT, metric.ridge)
+    def lift(self, factor: Float[Tensor, "*batch rank hull"]) -> Float[Tensor, "*batch rank ambient"]:
+        """Carry the factor of a metric out of the frame: FᵀF becomes BFᵀFBᵀ."""
+        return factor if self.basis is None else factor @ self.basis.mT
 
 
 def _centered(samples: Float[Tensor, "n ambient"], center: Float[Tensor, " ambient"]) -> Iterator[Tensor]:
@@ -101,7 +97,7 @@ def _centered(samples: Float[Tensor, "n ambient"], center: Float[Tensor, " ambie
 
 def _hull(
     samples: Float[Tensor, "n ambient"], center: Float[Tensor, " ambient"], rounding: float
-) -> Float[Tensor, "ambient dim"] | None:
+) -> Float[Tensor, "ambient hull"] | None:
     """Find an orthonormal basis of the linear hull by decreasing variance, or None when it is the whole space."""
     n, ambient = samples.shape
     if n <= ambient:

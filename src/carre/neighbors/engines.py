@@ -1,20 +1,20 @@
-"""Search by other libraries, on the CPU: faiss and scikit-learn. Both are imported when first needed."""
+"""Search by other libraries, on the CPU (faiss and scikit-learn, imported when first needed), and which to use."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cached_property, partial
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from carre.neighbors.brute_force import TorchIndex
-from carre.neighbors.memory import working_memory
-from carre.neighbors.protocol import Index, Neighbors
-from carre.neighbors.refinement import Refinement, merge_found
+from carre.boundary import ArgumentError
+from carre.neighbors.index import Index, Neighbors, Queries, TorchIndex, corrected
 
 FAISS_KINDS = ("exact", "hnsw", "ivf")
 # faiss wants this many samples per list to place the lists well, and says so on standard error otherwise.
@@ -59,23 +59,13 @@ class FaissIndex(Index):
     ) -> None:
         super().__init__(samples, memory=memory)
         if kind not in FAISS_KINDS:
-            raise ValueError(f"kind must be one of {', '.join(FAISS_KINDS)}; got {kind!r}")
+            raise ArgumentError("kind", f"be one of {', '.join(FAISS_KINDS)}", got=repr(kind))
         self.kind, self.search_effort = kind, search_effort
-        self._refinement = Refinement(self.samples)
+        self.name = "faiss" if kind == "exact" else kind
         largest = max(1, self.n_samples // _SAMPLES_PER_LIST)
         self.n_lists = min(largest, n_lists or math.ceil(4 * math.sqrt(self.n_samples)))
         self.n_probes = min(self.n_lists, n_probes or max(16, self.n_lists // 16))
         self._engine = self._build(import_faiss(), n_links, construction_effort)
-        self._fallback: TorchIndex | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of the method, for reports."""
-        return "faiss" if self.kind == "exact" else self.kind
-
-    def recall(self, queries: Tensor, n_neighbors: int) -> float:
-        """Measure the share of true neighbors that are found."""
-        return measure_recall(self, queries, n_neighbors)
 
     def _build(self, faiss: ModuleType, n_links: int, construction_effort: int) -> Any:
         if self.kind == "hnsw":
@@ -85,36 +75,28 @@ class FaissIndex(Index):
             engine = faiss.IndexIVFFlat(faiss.IndexFlatL2(self.dim), self.dim, self.n_lists)
         else:
             engine = faiss.IndexFlatL2(self.dim)
-        encoded = _as_array(self._refinement.encode(self.samples))
+        encoded = _as_array(self._encode(self.samples))
         engine.train(encoded)
         engine.add(encoded)
         return engine
 
-    def _search(self, queries: Float[Tensor, "q dim"], n_neighbors: int) -> Neighbors:
-        n_candidates = self._refinement.n_candidates(n_neighbors)
-        encoded = self._refinement.encode(queries)
-        squares, labels = self._engine.search(
-            _as_array(encoded), n_candidates, params=self._parameters(import_faiss(), n_candidates)
-        )
-        candidates = torch.from_numpy(labels).to(queries.device)
-        missing = (candidates < 0).any(1)
-        memory = working_memory(queries.device, self.memory)
-        found = self._refinement.refine(queries, candidates.clamp_min(0), n_neighbors, memory)
-        doubtful = missing | self._doubtful(queries, found, torch.from_numpy(squares).to(queries.device), encoded)
-        if not bool(doubtful.any()):
-            return found
-        if self._fallback is None:
-            self._fallback = TorchIndex(self.samples, memory=self.memory)
-        return merge_found(found, self._fallback.search_wide(queries[doubtful], n_neighbors), doubtful)
+    @cached_property
+    def _fallback(self) -> TorchIndex:
+        return TorchIndex(self.samples, memory=self.memory)
 
-    def _doubtful(
-        self, queries: Float[Tensor, "q dim"], found: Neighbors, squares: Tensor, encoded: Tensor
-    ) -> Bool[Tensor, " q"]:
-        """Say where an exact search may have been misled by rounding. An approximate one promises nothing."""
-        if self.kind != "exact" or squares.shape[1] == self.n_samples:
-            return torch.zeros(len(queries), dtype=torch.bool, device=queries.device)
-        worst = squares[:, -1].double() - encoded.double().square().sum(1)
-        return ~self._refinement.is_certain(queries, found, worst)
+    def _search(self, queries: Queries, n_neighbors: int) -> Neighbors:
+        n_candidates = self._n_candidates(n_neighbors)
+        encoded = self._encode(queries)
+        parameters = self._parameters(import_faiss(), n_candidates)
+        squares, labels = self._engine.search(_as_array(encoded), n_candidates, params=parameters)
+        candidates = torch.from_numpy(labels).to(queries.device)
+        found = self._refine(queries, candidates.clamp_min(0), n_neighbors)
+        doubtful = (candidates < 0).any(1)
+        # An exact search may have been misled by rounding; an approximate one promises nothing.
+        if self.kind == "exact" and n_candidates < self.n_samples:
+            worst = torch.from_numpy(squares[:, -1]).to(queries.device).double() - encoded.double().square().sum(1)
+            doubtful |= self._doubtful(queries, found, worst, torch.float32)
+        return corrected(found, queries, doubtful, lambda some: self._fallback.search_wide(some, n_neighbors))
 
     def _parameters(self, faiss: ModuleType, n_candidates: int) -> Any:
         if self.kind == "hnsw":
@@ -137,26 +119,59 @@ class SklearnIndex(Index):
         tensor([[2, 1]])
     """
 
+    name = "sklearn"
+
     def __init__(self, samples: Any, *, memory: int | None = None) -> None:
         super().__init__(samples, memory=memory)
         from sklearn.neighbors import NearestNeighbors  # noqa: PLC0415
 
-        self._refinement = Refinement(self.samples)
         # In float64: products of float32 would lose neighbors that differences keep.
-        encoded = _as_array(self._refinement.encode(self.samples, torch.float64))
+        encoded = _as_array(self._encode(self.samples, torch.float64))
         self._engine = NearestNeighbors(algorithm="brute").fit(encoded)
 
-    @property
-    def name(self) -> str:
-        """The name of the method, for reports."""
-        return "sklearn"
-
-    def _search(self, queries: Float[Tensor, "q dim"], n_neighbors: int) -> Neighbors:
-        encoded = _as_array(self._refinement.encode(queries, torch.float64))
-        n_candidates = self._refinement.n_candidates(n_neighbors)
+    def _search(self, queries: Queries, n_neighbors: int) -> Neighbors:
+        encoded = _as_array(self._encode(queries, torch.float64))
+        n_candidates = self._n_candidates(n_neighbors)
         labels = self._engine.kneighbors(encoded, n_candidates, return_distance=False)
         candidates: Int[Tensor, "q c"] = torch.from_numpy(labels.astype(np.int64)).to(queries.device)
-        return self._refinement.refine(queries, candidates, n_neighbors, working_memory(queries.device, self.memory))
+        return self._refine(queries, candidates, n_neighbors)
+
+
+_BUILDERS: dict[str, Callable[..., Index]] = {
+    "auto": TorchIndex,
+    "torch": TorchIndex,
+    "faiss": FaissIndex,
+    "hnsw": partial(FaissIndex, kind="hnsw"),
+    "ivf": partial(FaissIndex, kind="ivf"),
+    "sklearn": SklearnIndex,
+}
+KINDS = tuple(_BUILDERS)
+
+
+def build_index(samples: Any, kind: str = "auto", *, memory: int | None = None) -> Index:
+    """Build an index over samples.
+
+    Args:
+        samples: The samples.
+        kind: "torch" (exact, where the samples are), "faiss" (exact), "hnsw", "ivf" (approximate, for millions of
+            samples on a CPU), "sklearn" (exact), or "auto": torch, the fastest exact search that was
+            measured, on a CPU as on a GPU.
+        memory: Bytes that temporary results may take; by default a share of what is free.
+
+    Example:
+        >>> build_index(torch.zeros(5, 2), "torch")
+        TorchIndex(n_samples=5, dim=2, name='torch')
+    """
+    return _BUILDERS[checked_kind(kind)](samples, memory=memory)
+
+
+def checked_kind(kind: str) -> str:
+    """Check the name of an index, and that what it needs is installed."""
+    if kind not in KINDS:
+        raise ArgumentError("index", f"be one of {', '.join(KINDS)}, or a NeighborIndex", got=repr(kind))
+    if kind in ("faiss", "hnsw", "ivf"):
+        import_faiss()
+    return kind
 
 
 def measure_recall(index: Any, queries: Tensor, n_neighbors: int) -> float:

@@ -1,7 +1,6 @@
 """Function approximators: they know shapes, not losses."""
 
-from carre.networks.embedding import LogBandwidthEmbedding
-from carre.networks.film import FilmMLP, GatedBlock, PlainBlock
+from carre.networks.film import FilmMLP, GatedBlock, LogBandwidthEmbedding, PlainBlock
 from carre.networks.model import (
     FactorNetwork,
     FrozenDenoiser,

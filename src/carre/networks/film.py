@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -9,8 +10,37 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from carre.networks.embedding import LogBandwidthEmbedding
-from carre.networks.pointwise import gated_linear, is_one_value, layer_norm, modulated_norm
+from carre.networks.pointwise import fourier_features, gated_linear, is_one_value, layer_norm, modulated_norm
+
+
+class LogBandwidthEmbedding(nn.Module):
+    """Fourier features of log σ, followed by one layer.
+
+    The paper embeds σ itself, which is blind at small scales: all σ < 0.1 are alike to it. The
+    frequencies are the quantiles of a half-normal law, with periods from about a factor of 3 in σ
+    upwards, so that G varies smoothly over scales.
+
+    Args:
+        width: Numbers per σ.
+
+    Example:
+        >>> LogBandwidthEmbedding(16)(torch.tensor([0.01, 0.1, 1.0])).shape
+        torch.Size([3, 16])
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        half = max(width // 2, 1)
+        levels = 0.5 + (torch.arange(half, dtype=torch.float64) + 0.5) / (2 * half)
+        self.register_buffer("frequencies", (torch.special.ndtri(levels) * math.pi / 2).float())
+        self.layer = nn.Linear(2 * half, width)
+
+    def forward(self, bandwidth: Float[Tensor, " batch"]) -> Float[Tensor, "batch width"]:
+        """Embed one σ per row."""
+        features = fourier_features(bandwidth, self.frequencies)
+        return functional.silu(functional.linear(features, self.layer.weight, self.layer.bias))
 
 
 class GatedBlock(nn.Module):
@@ -114,10 +144,10 @@ class FilmMLP(nn.Module):
         """Compute the features of noisy points."""
         # One σ for all points (an expanded scalar) is embedded once.
         distinct = bandwidth[:1] if is_one_value(bandwidth) else bandwidth
-        modulation = self.film(self.embedding(distinct)).expand(points.shape[0], -1)
+        # Plainly, without the calls of modules: for a few points these cost as much as what they compute.
+        modulation = functional.linear(self.embedding(distinct), self.film.weight).expand(points.shape[0], -1)
         *modulations, last = modulation.chunk(len(self.blocks) + 1, -1)
-        hidden = functional.silu(self.inlet(points))
+        hidden = functional.silu(functional.linear(points, self.inlet.weight, self.inlet.bias))
         for block, modulation in zip(self.blocks, modulations, strict=True):
             hidden = block(hidden, modulation)
-        features: Tensor = self.head(modulated_norm(hidden, last)[0])
-        return features
+        return functional.linear(modulated_norm(hidden, last)[0], self.head.weight)

@@ -13,9 +13,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from carre.boundary import ArgumentError
 from carre.metric import AffineFrame
 from carre.networks.film import FilmMLP, GatedBlock, PlainBlock
-from carre.networks.unet import UNet, UNetSettings
+from carre.networks.unet import Convolution, UNet, UNetSettings
 
 BLOCKS: dict[str, Callable[[int], nn.Module]] = {"gated": GatedBlock, "plain": PlainBlock}
 
@@ -141,10 +142,8 @@ class FrozenDenoiser(nn.Module):
         with off, torch.set_grad_enabled(torch.is_grad_enabled() and points.requires_grad):
             mean = self.denoiser(frame.decode(points).to(dtype), (bandwidth * self.scale).to(dtype))
             if mean.shape != (points.shape[0], self.center.shape[0]):
-                raise ValueError(
-                    f"denoiser must return one point per input, of shape {(len(points), len(self.center))}; "
-                    f"got {tuple(mean.shape)}"
-                )
+                shape = (len(points), len(self.center))
+                raise ArgumentError("denoiser", f"return one point per input, of shape {shape}", got=tuple(mean.shape))
             return frame.encode(mean.to(points.dtype))
 
 
@@ -285,4 +284,24 @@ def rebuild_model(architecture: dict[str, Any]) -> MetricModel:
     if architecture["kind"] == "unet":
         shape, settings = tuple(options.pop("sample_shape")), UNetSettings(**options.pop("settings"))
         return build_image_model(shape, options.pop("rank"), settings=settings, **options)
-    raise ValueError(f"architecture must be of kind 'mlp' or 'unet'; got {architecture['kind']!r}")
+    raise ArgumentError("architecture", "be of kind 'mlp' or 'unet'", got=repr(architecture["kind"]))
+
+
+def round_weights(model: nn.Module) -> None:
+    """Round the matrices and filters of a frozen model to bfloat16, in place: the numbers autocast would round to.
+
+    Of the library's own networks only. What a user's module makes of its weights is not known, nor is a denoiser
+    that was given ever rounded. Biases and norms stay as they are. It is for evaluation under ``torch.autocast``.
+
+    Example:
+        >>> model = build_model(3, 2, width=8, n_blocks=1, spread=1.0).requires_grad_(False)
+        >>> round_weights(model)
+        >>> model.factor.trunk.head.weight.dtype
+        torch.bfloat16
+    """
+    networks = (model.mean, model.factor) if isinstance(model, MetricModel) else ()
+    for network in networks:
+        if isinstance(network, MeanNetwork | FactorNetwork) and isinstance(network.trunk, FilmMLP | UNet):
+            for module in network.trunk.modules():
+                if isinstance(module, Convolution | nn.Linear):
+                    module.weight = nn.Parameter(module.weight.to(torch.bfloat16), requires_grad=False)

@@ -1,4 +1,9 @@
-"""The pointwise steps of a residual block: each one formula and, in training on a GPU, one kernel."""
+"""The pointwise steps of a residual block: each one formula and, in training on a GPU, one fused operation.
+
+Their forward derivatives are spelled out where torch's own compute with zeros: torch gives weights, which have no
+tangent, one of zeros, convolves with them once more, and takes a detour through Python for every product with them.
+Along a direction in the points alone, half of that is not needed.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +13,22 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional
 
-from carre.backend import are_fused
-from carre.networks.tangents import join_dual, split_dual
+from carre.backend.modes import are_fused
 
 _EPSILON = 1e-5
 
 
 def is_one_value(vector: Float[Tensor, " n"]) -> bool:
     """Say whether a vector is one number, expanded, and nobody asks for its derivative entry by entry."""
-    plain = not (vector.requires_grad or torch._C._functorch.is_functorch_wrapped_tensor(vector))
-    has_tangent = forward_ad.unpack_dual(vector).tangent is not None  # type: ignore[no-untyped-call]
     # The stride first: an exported program must not depend on how many points there are.
-    return vector.stride(0) == 0 and vector.shape[0] > 1 and plain and not has_tangent
+    is_expanded = vector.stride(0) == 0 and vector.shape[0] > 1
+    return is_expanded and not (vector.requires_grad or is_transformed(vector))
+
+
+def is_transformed(tensor: Tensor) -> bool:
+    """Say whether a tensor is differentiated forward, or wrapped by a transformation of `torch.func`."""
+    is_wrapped: bool = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return is_wrapped or forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
 
 
 def layer_norm(
@@ -30,8 +39,7 @@ def layer_norm(
     Spelled out where it is differentiated forward or transformed: torch's own forward derivative takes the deviation
     for a constant, so that its derivative is wrong.
     """
-    is_transformed = torch._C._functorch.is_functorch_wrapped_tensor(hidden)
-    if not is_transformed and forward_ad.unpack_dual(hidden).tangent is None:  # type: ignore[no-untyped-call]
+    if not is_transformed(hidden):
         return functional.layer_norm(hidden, hidden.shape[-1:], weight, bias, _EPSILON)
     normed = _standardize(hidden)[0]
     normed = normed if weight is None else normed * weight
@@ -51,10 +59,10 @@ def modulated_norm(
 ) -> tuple[Float[Tensor, "batch width"], Float[Tensor, "batch width"]]:
     """Compute LN(h)·(1 + scale) + shift, with the modulation [scale, shift]; return it and h.
 
-    Take h from the result for what follows: its gradient then joins that of the norm in one kernel.
+    Take h from the result for what follows: its gradient then joins that of the norm in one operation.
     """
     if are_fused(hidden, modulation):
-        from carre.backend.blocks import ModulatedNorm  # noqa: PLC0415
+        from carre.backend.triton_pointwise import ModulatedNorm  # noqa: PLC0415
 
         return ModulatedNorm.apply(hidden, modulation, _EPSILON)  # type: ignore[no-any-return, no-untyped-call]
     scale, shift = modulation.chunk(2, -1)
@@ -70,7 +78,7 @@ def modulated_activation(
     As with `modulated_norm`, take the image from the result for what follows.
     """
     if are_fused(image, modulation):
-        from carre.backend.images import ModulatedActivation  # noqa: PLC0415
+        from carre.backend.triton_pointwise import ModulatedActivation  # noqa: PLC0415
 
         return ModulatedActivation.apply(image, modulation, _EPSILON)  # type: ignore[no-any-return, no-untyped-call]
     pixels = image.permute(0, 2, 3, 1)
@@ -95,17 +103,19 @@ def _activation_with_tangent(
     modulated = torch.addcmul(shift + normed, normed, scale)
     opened, active = torch.sigmoid(modulated), functional.silu(modulated)
     slope = torch.addcmul(opened + active, opened, active, value=-1.0)
-    return join_dual(active.to(value.dtype), (torch.addcmul(change, change, scale) * slope).to(value.dtype))
+    derivative = torch.addcmul(change, change, scale) * slope
+    dual: Tensor = forward_ad.make_dual(active.to(value.dtype), derivative.to(value.dtype))  # type: ignore[no-untyped-call]
+    return dual
 
 
 def gated_linear(inputs: Float[Tensor, "batch width"], linear: nn.Linear) -> Float[Tensor, "batch half"]:
     """Compute SiLU(a)·b of [a, b] = Wx + c."""
     if are_fused(inputs, linear.weight):
-        from carre.backend.blocks import GatedSilu  # noqa: PLC0415
+        from carre.backend.triton_pointwise import GatedSilu  # noqa: PLC0415
 
         fused: Tensor = GatedSilu.apply(functional.linear(inputs, linear.weight), linear.bias)  # type: ignore[no-untyped-call]
         return fused
-    gate, value = linear(inputs).chunk(2, -1)
+    gate, value = functional.linear(inputs, linear.weight, linear.bias).chunk(2, -1)
     gated: Tensor = functional.silu(gate) * value
     return gated
 
@@ -113,10 +123,30 @@ def gated_linear(inputs: Float[Tensor, "batch width"], linear: nn.Linear) -> Flo
 def fourier_features(
     bandwidth: Float[Tensor, " batch"], frequencies: Float[Tensor, " half"]
 ) -> Float[Tensor, "batch width"]:
-    """Compute the cosines and sines of ω·log σ. In training σ has no gradient, and the kernel gives none."""
+    """Compute the cosines and sines of ω·log σ. In training σ has no gradient, and the fused operation gives none."""
     if are_fused(bandwidth, frequencies) and not bandwidth.requires_grad:
-        from carre.backend.blocks import fourier  # noqa: PLC0415
+        from carre.backend.triton_pointwise import fourier  # noqa: PLC0415
 
         return fourier(bandwidth, frequencies)
     angles = bandwidth.log()[:, None] * frequencies
     return torch.cat([angles.cos(), angles.sin()], 1)
+
+
+def split_dual(tensor: Tensor, *constants: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return a tensor's value and its tangent; None where it has none, or where torch had better do the derivative.
+
+    That is where it is differentiated backward as well, or where one of the constants has a tangent, too.
+
+    Example:
+        >>> split_dual(torch.ones(2))
+        (tensor([1., 1.]), None)
+        >>> with forward_ad.dual_level():
+        ...     split_dual(forward_ad.make_dual(torch.ones(2), torch.zeros(2)))
+        (tensor([1., 1.]), tensor([0., 0.]))
+    """
+    value, tangent = forward_ad.unpack_dual(tensor)  # type: ignore[no-untyped-call]
+    others = [constant for constant in constants if constant is not None]
+    is_backward = torch.is_grad_enabled() and any(part.requires_grad for part in (value, *others))
+    if tangent is None or is_backward or any(forward_ad.unpack_dual(c).tangent is not None for c in others):  # type: ignore[no-untyped-call]
+        return tensor, None
+    return value, tangent

@@ -1,4 +1,7 @@
-"""A U-Net whose blocks are modulated by the bandwidth [RMM, App. E.4], written for metric matching."""
+"""A U-Net whose blocks are modulated by the bandwidth [RMM, App. E.4], written for metric matching.
+
+Images are (batch, channels, height, width) in channels-last memory, which is what convolutions in bfloat16 want.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,14 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn import functional
 
-from carre.boundary import is_integer
-from carre.networks.convolution import Convolution, ConvolutionBlock, SpatialAttention
-from carre.networks.embedding import LogBandwidthEmbedding
-from carre.networks.pointwise import is_one_value, modulated_activation
+from carre.boundary import ArgumentError, as_count, is_integer
+from carre.networks.film import LogBandwidthEmbedding
+from carre.networks.pointwise import is_one_value, is_transformed, layer_norm, modulated_activation, split_dual
 
+_HEAD_CHANNELS = 64
 _BIAS_DEVIATION = 1e-3**0.5
 _FEWEST_PIXELS_APART = 8
 _POSITION_DEVIATION = 0.1
@@ -61,27 +65,20 @@ class UNetSettings:
 
     def __post_init__(self) -> None:
         for name in ("channels", "n_blocks", "patch", "head_channels"):
-            value = getattr(self, name)
-            if name == "head_channels" and value is None:
-                continue
-            if not is_integer(value) or value < 1:
-                raise ValueError(f"{name} must be a positive integer; got {value!r}")
-            object.__setattr__(self, name, int(value))
+            if name != "head_channels" or self.head_channels is not None:
+                object.__setattr__(self, name, as_count(getattr(self, name), name=name))
         if not isinstance(self.positions, bool):
-            raise ValueError(f"positions must be True or False; got {self.positions!r}")
+            raise ArgumentError("positions", "be True or False", got=repr(self.positions))
         multipliers = _integers(self.multipliers)
         if not multipliers or min(multipliers) < 1:
-            raise ValueError(
-                f"multipliers must be positive integers, one per level; got {self.multipliers!r}. "
-                "Give a tuple like (1, 2, 2)"
-            )
+            got, remedy = repr(self.multipliers), "Give a tuple like (1, 2, 2)"
+            raise ArgumentError("multipliers", "be positive integers, one per level", got=got, remedy=remedy)
         coarsest = len(multipliers) - 1
         attention = (coarsest,) if self.attention is None else _integers(self.attention)
         if attention is None or any(not 0 <= level <= coarsest for level in attention):
-            raise ValueError(
-                f"attention must name levels below {coarsest + 1}; got {self.attention!r}. "
-                f"Give a tuple like ({coarsest},), () for none, or None for the coarsest"
-            )
+            remedy = f"Give a tuple like ({coarsest},), () for none, or None for the coarsest"
+            must = f"name levels below {coarsest + 1}"
+            raise ArgumentError("attention", must, got=repr(self.attention), remedy=remedy)
         object.__setattr__(self, "multipliers", multipliers)
         object.__setattr__(self, "attention", attention)
 
@@ -90,10 +87,9 @@ class UNetSettings:
         """Choose sizes for images of a shape: patches of two pixels, and levels down to about seven."""
         sizes = _integers(sample_shape)
         if sizes is None or len(sizes) != 3 or min(sizes) < 1:
-            raise ValueError(
-                f"sample_shape must be three positive integers, the channels, height and width; got {sample_shape!r}. "
-                "Give a tuple like (1, 28, 28)"
-            )
+            must = "be three positive integers, the channels, height and width"
+            remedy = "Give a tuple like (1, 28, 28)"
+            raise ArgumentError("sample_shape", must, got=repr(sample_shape), remedy=remedy)
         side = min(sizes[1:])
         patch = 2 if side >= 2 * _FEWEST_PIXELS_APART else 1
         n_levels = min(4, max(1, 1 + int(math.log2(max(side / patch / 7, 1)))))
@@ -109,7 +105,7 @@ class UNetSettings:
             "ffhq": cls(128, (1, 2, 2, 4), 2, (3,)),
         }
         if not isinstance(dataset, str) or dataset not in known:
-            raise ValueError(f"dataset must be one of {', '.join(known)}; got {dataset!r}")
+            raise ArgumentError("dataset", f"be one of {', '.join(known)}", got=repr(dataset))
         return known[dataset]
 
     def to_dict(self) -> dict[str, Any]:
@@ -185,25 +181,19 @@ class UNet(nn.Module):
         # Of a single row, too: a mean starts at zero, a factor never does.
         is_factor = self.n_outputs > 1 or deviation > 0
         wide = settings.head_channels if is_factor else None
-        expansion = None
+        expansion, position = None, None
+        size, inputs, gain = 3, channels, 1.0
         if wide is not None:
             expansion = Convolution(channels, wide, deviation=_SILU_GAIN * (9 * channels) ** -0.5, bias_deviation=0.0)
-        position = None
+            size, inputs, gain = 1, wide, _SILU_GAIN
         if settings.positions and is_factor:
             (rows, columns), (_, height, width) = self._padding(), self.sample_shape
             grid = (height + rows) // settings.patch, (width + columns) // settings.patch
             # The channels last, as in memory.
             finest = settings.channels * settings.multipliers[0]
             position = nn.Parameter(_POSITION_DEVIATION * torch.randn(*grid, finest))
-        size, inputs = (3, channels) if wide is None else (1, wide)
-        gain = 1.0 if wide is None else _SILU_GAIN
-        head = Convolution(
-            inputs,
-            n_outputs,
-            size,
-            deviation=deviation * gain * (size * size * inputs) ** -0.5,
-            bias_deviation=deviation * _BIAS_DEVIATION,
-        )
+        spread = deviation * gain * (size * size * inputs) ** -0.5
+        head = Convolution(inputs, n_outputs, size, deviation=spread, bias_deviation=deviation * _BIAS_DEVIATION)
         return expansion, position, head
 
     def _stage(self, in_channels: int, out_channels: int, level: int) -> nn.ModuleList:
@@ -290,3 +280,96 @@ class UNet(nn.Module):
             patches = (image.shape[0], -1, patch, patch, *image.shape[2:])
             image = image.reshape(patches).permute(0, 1, 4, 2, 5, 3).flatten(4, 5).flatten(2, 3)
         return image[:, :, :height, :width].flatten(1)
+
+
+class Convolution(nn.Module):
+    """A convolution that keeps the size of the image, or halves it.
+
+    The weight is stored as (out, k, k, in), so that it is in channels-last memory however the optimizer lays out its
+    buffers. Without a deviation of the initial weights they keep the variance of the input; without one of the bias
+    there is none.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        size: int = 3,
+        *,
+        stride: int = 1,
+        deviation: float | None = None,
+        bias_deviation: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.stride, self.padding = stride, size // 2
+        spread = (size * size * in_channels) ** -0.5 if deviation is None else deviation
+        self.weight = nn.Parameter(spread * torch.randn(out_channels, size, size, in_channels))
+        self.bias = None if bias_deviation is None else nn.Parameter(bias_deviation * torch.randn(out_channels))
+
+    def forward(self, image: Float[Tensor, "batch c h w"]) -> Float[Tensor, "batch out h2 w2"]:
+        """Convolve."""
+        weight = self.weight.permute(0, 3, 1, 2)
+        value, tangent = split_dual(image, self.weight, self.bias)
+        result = functional.conv2d(value, weight, self.bias, stride=self.stride, padding=self.padding)
+        if tangent is None:
+            return result
+        change = functional.conv2d(tangent, weight, stride=self.stride, padding=self.padding)
+        dual: Tensor = forward_ad.make_dual(result, change)  # type: ignore[no-untyped-call]
+        return dual
+
+
+class ConvolutionBlock(nn.Module):
+    """Residual block norm → FiLM → SiLU → conv → norm → FiLM → SiLU → conv(0).
+
+    The norms are over the channels of each pixel: nothing is averaged over an image, so a stroke is not dimmed by the
+    noise elsewhere, and one pass over the memory is enough.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.rise = Convolution(in_channels, out_channels)
+        self.fall = Convolution(out_channels, out_channels, deviation=0.0)
+        self.skip = None if in_channels == out_channels else Convolution(in_channels, out_channels, 1)
+        # Scale and shift of both norms.
+        self.modulation_widths = [2 * in_channels, 2 * out_channels]
+
+    def forward(
+        self, image: Float[Tensor, "batch c h w"], modulation: Float[Tensor, "batch m"]
+    ) -> Float[Tensor, "batch out h w"]:
+        """Add the block's update; at initialization it is zero."""
+        first, second = torch.split(modulation, self.modulation_widths, -1)
+        inner, image = modulated_activation(image, first)
+        # One after the other under one name: an image at full resolution is not held longer than it is needed.
+        inner = self.rise(inner)
+        inner = modulated_activation(inner, second)[0]
+        update: Tensor = self.fall(inner)
+        return (image if self.skip is None else self.skip(image)) + update
+
+
+class SpatialAttention(nn.Module):
+    """Self-attention between the pixels of an image, in heads of 64 channels or somewhat more, as a residual."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        # Heads of equal size: the most of them that divide the channels.
+        most = max(1, channels // _HEAD_CHANNELS)
+        self.n_heads = next(count for count in range(most, 0, -1) if channels % count == 0)
+        self.ask = Convolution(channels, 3 * channels, 1)
+        self.answer = Convolution(channels, channels, 1, deviation=0.0)
+
+    def forward(self, image: Float[Tensor, "batch c h w"]) -> Float[Tensor, "batch c h w"]:
+        """Add what each pixel asks of all others; at initialization it is zero."""
+        batch, channels, height, width = image.shape
+        normed = layer_norm(image.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        packed = self.ask(normed).permute(0, 2, 3, 1).reshape(batch, height * width, 3, self.n_heads, -1)
+        query, key, value = packed.permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = _attend(query, key, value).transpose(1, 2).reshape(batch, height, width, channels)
+        update: Tensor = self.answer(mixed.permute(0, 3, 1, 2))
+        return image + update
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Attend as one operation; spelled out where it is differentiated forward or transformed, which that cannot."""
+    if not is_transformed(query):
+        return functional.scaled_dot_product_attention(query, key, value)
+    return torch.softmax(query @ key.mT * query.shape[-1] ** -0.5, -1) @ value

@@ -1,9 +1,8 @@
-"""Fitted geometries as folders: a description, the tensors, and a page for people. No code is stored or run."""
+"""Geometries as folders: a description, the tensors, and a page for people. No code is stored or run."""
 
-from carre.storage.errors import LoadError
-from carre.storage.export import export_field
-from carre.storage.folder import load, save
-from carre.storage.shipped import find, pretrained_models
-from carre.storage.state import GeometryState
+from carre.storage._export import export
+from carre.storage.folder import save
+from carre.storage.places import load, pretrained_models, push_to_hub
+from carre.storage.tensors import LoadError
 
-__all__ = ["GeometryState", "LoadError", "export_field", "find", "load", "pretrained_models", "save"]
+__all__ = ["LoadError", "export", "load", "pretrained_models", "push_to_hub", "save"]

@@ -11,103 +11,120 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from carre.storage.card import model_card
-from carre.storage.description import FORMAT, check, describe, understand
-from carre.storage.errors import LoadError
-from carre.storage.paths import AnyPath, as_path, refuse_file
-from carre.storage.state import GeometryState
-from carre.storage.tensors import pack
-from carre.storage.writing import write_and_sync
+from carre.boundary import ArgumentError
+from carre.files import AnyPath, is_path, write_whole
+from carre.geometry import Geometry
+from carre.storage._card import model_card
+from carre.storage._description import FORMAT, check, describe, understand
+from carre.storage.tensors import LoadError, pack
 
 CONFIG, TENSORS, CARD = "config.json", "model.safetensors", "README.md"
 
 
 def save(
-    state: GeometryState,
+    geometry: Geometry,
     folder: AnyPath,
     *,
     dtype: str | None = None,
     n_landmarks: int | None = None,
     card: str | None = None,
-    kind: str = "MetricMatching",
 ) -> None:
-    """Write a geometry into a folder, which appears when it is complete; one that was saved there before is replaced.
+    """Save a geometry in a folder: config.json, model.safetensors and README.md.
+
+    The folder appears when it is complete; a geometry that was saved there before is replaced then. It contains
+    landmarks, that is some of the samples.
 
     Args:
-        state: The geometry.
+        geometry: The geometry, of a learned field.
         folder: A new or empty folder, or one that holds a saved geometry and nothing else.
-        dtype: ``"float16"`` or ``"bfloat16"`` to store weights and landmarks in half the space, rounded to 11 or 8
-            binary digits; None stores everything exactly.
-        n_landmarks: How many landmarks to store; None for all of them.
-        card: Sections in Markdown to add to README.md.
-        kind: The class that the geometry belongs to.
+        dtype: ``"float16"`` or ``"bfloat16"`` to store the weights and the landmarks in half the space, rounded to 11
+            or 8 binary digits. None stores everything exactly.
+        n_landmarks: How many landmarks to store; None for all.
+        card: Sections in Markdown to add to README.md; it may begin with a front matter (license, datasets).
 
     Example:
-        >>> import tempfile, torch
-        >>> from carre.fields import NeuralField
-        >>> from carre.metric import AffineFrame
-        >>> from carre.networks import build_model
-        >>> field = NeuralField(
-        ...     build_model(3, 2, width=8, n_blocks=1, spread=1.0), AffineFrame(torch.zeros(3), 1.0)
-        ... )
-        >>> state = GeometryState(field, 0.1, (0.01, 1.0), 0.05, True, 2, 3, landmarks=torch.randn(5, 3))
+        >>> import carre, tempfile
+        >>> import numpy as np
+        >>> circle = np.stack([np.cos(np.arange(100)), np.sin(np.arange(100))], axis=1)
+        >>> geometry = carre.fit(circle, max_steps=20, width=16, bandwidth=0.1, random_state=0)
         >>> with tempfile.TemporaryDirectory() as place:
-        ...     save(state, place + "/sphere")
-        ...     load(place + "/sphere").bandwidth
-        0.1
+        ...     carre.save(geometry, place + "/circle")
+        ...     again = carre.load(place + "/circle", device=geometry.device)
+        >>> bool((again.denoise(circle) == geometry.denoise(circle)).all())
+        True
     """
     from safetensors.torch import save as serialize  # noqa: PLC0415
 
     if card is not None and not isinstance(card, str):
-        raise ValueError(f"card must be text in Markdown; got {type(card).__name__}")
+        raise ArgumentError("card", "be text in Markdown", got=type(card).__name__)
     target = checked_target(folder)
-    tensors = pack(state, dtype=dtype, n_landmarks=n_landmarks)
+    tensors = pack(geometry, dtype=dtype, n_landmarks=n_landmarks)
     content = serialize(tensors, metadata={"format": "pt"})
     weights = {"file": TENSORS, "dtype": dtype or "float32", **_fingerprint(content)}
-    config = describe(state, kind=kind, weights=weights)
-    page = model_card(state, config, tensors, name=target.name, more=card)
+    config = describe(geometry, weights=weights)
+    page = model_card(geometry, config, tensors, name=target.name, more=card)
     text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     with _replacing(target) as draft:
-        write_and_sync(draft / TENSORS, content)
-        write_and_sync(draft / CONFIG, text.encode())
-        write_and_sync(draft / CARD, page.encode())
+        write_whole(draft / TENSORS, content)
+        write_whole(draft / CONFIG, text)
+        write_whole(draft / CARD, page)
 
 
-def load(
-    folder: AnyPath,
+def read(
+    folder: Path,
     *,
+    device: torch.device,
     network: nn.Module | None = None,
     denoiser: Callable[[Tensor, Tensor], Tensor] | None = None,
     verify: bool = True,
-    kind: str = "MetricMatching",
-) -> GeometryState:
-    """Read a geometry from a folder, on the CPU. Nothing in the folder is executed.
+) -> Geometry:
+    """Read a geometry from a folder that exists. Nothing in it is executed; see `carre.load` for the arguments."""
+    config = _read_config(folder)
+    check(config)
+    tensors = _read_tensors(folder, config["weights"], verify)
+    return understand(config, tensors, device=device, network=network, denoiser=denoiser)
 
-    Args:
-        folder: What `save` wrote.
-        network: The module that the geometry was fitted with, if it was one of the user's own; it is copied.
-        denoiser: The denoiser that the geometry was fitted around, if there was one.
-        verify: Whether to check that the tensors are those that were saved, by their SHA-256.
-        kind: The class that is expected.
 
-    Raises:
-        LoadError: The folder or a file of it is missing, cut, changed, of another program or from a later version; or
-            the weights do not fit the network.
+def as_path(value: Any, name: str, kind: str = "a path") -> Path:
+    """Expand ~; refuse what is no path of the kind, or an empty one: that would be the working directory."""
+    if not is_path(value):
+        got, remedy = ("an empty string", "Say which folder is meant") if value == "" else (repr(value), "")
+        raise ArgumentError(name, f"be {kind}", got=got, remedy=remedy)
+    return Path(value).expanduser()
 
-    Example:
-        >>> from carre.storage import find
-        >>> load(find("mnist")).sample_shape
-        (1, 28, 28)
-    """
-    place = as_path(folder, "folder")
-    refuse_file(place, "folder")
-    if not place.is_dir():
-        raise LoadError(f"folder must exist; there is no folder {str(folder)!r}")
-    config = _read_config(place)
-    check(config, kind=kind)
-    return understand(config, _read_tensors(place, config["weights"], verify), network=network, denoiser=denoiser)
+
+def checked_target(folder: AnyPath) -> Path:
+    """Refuse to write where something else would be lost."""
+    target, given = as_path(folder, "folder").resolve(), repr(str(folder))
+    if target == Path.cwd():
+        raise ArgumentError("folder", "not be the working directory; name a folder in it")
+    if not target.exists():
+        above = next(path for path in target.parents if path.exists())
+        if not above.is_dir():
+            got = f"{given}, but {str(above)!r} is a file"
+            raise ArgumentError("folder", "lie in a folder", got=got, remedy="Choose another name")
+        return target
+    if not target.is_dir():
+        raise ArgumentError("folder", f"be a folder; {given} is a file", remedy="Choose another name")
+    found = {path.name for path in target.iterdir()}
+    if found and not _is_saved_geometry(target):
+        raise ArgumentError("folder", f"be new, empty or a saved geometry; {given} holds other files")
+    others = ", ".join(sorted(found - {CONFIG, TENSORS, CARD})[:3])
+    if others:
+        must = f"hold nothing but a saved geometry, since it is replaced as a whole; {given} also has {others}"
+        raise ArgumentError("folder", must, remedy="Move that elsewhere, or save into a new folder")
+    return target
+
+
+def _is_saved_geometry(place: Path) -> bool:
+    try:
+        config = _read_config(place)
+    except LoadError:
+        return False
+    return isinstance(config, dict) and config.get("format") == FORMAT
 
 
 def _read(place: Path, name: str) -> bytes:
@@ -120,11 +137,10 @@ def _read(place: Path, name: str) -> bytes:
 
 
 def _read_config(place: Path) -> Any:
+    content = _read(place, CONFIG)
     try:
-        return json.loads(_read(place, CONFIG))
+        return json.loads(content)
     except ValueError as error:
-        if isinstance(error, LoadError):
-            raise
         raise LoadError(f"config.json must be JSON; it is damaged or something else ({error})") from error
 
 
@@ -139,10 +155,9 @@ def _read_tensors(place: Path, expected: Any, verify: bool) -> dict[str, Tensor]
     if not isinstance(size, int) or "sha256" not in expected:
         raise LoadError("config.json must have 'bytes' and 'sha256' in 'weights'; it was cut or edited. Copy it again")
     if found["bytes"] < size:
-        pointer = (
-            " It is a pointer of Git LFS: run `git lfs pull`" if content.startswith(b"version https://git-lfs") else ""
-        )
-        raise LoadError(f"{TENSORS} is truncated: {found['bytes']} of {size} bytes.{pointer or ' Copy it again'}")
+        is_pointer = content.startswith(b"version https://git-lfs")
+        remedy = "It is a pointer of Git LFS: run `git lfs pull`" if is_pointer else "Copy it again"
+        raise LoadError(f"{TENSORS} is truncated: {found['bytes']} of {size} bytes. {remedy}")
     if verify and found != {"bytes": size, "sha256": expected["sha256"]}:
         raise LoadError(
             f"{TENSORS} is not the file that was saved: its SHA-256 is {found['sha256']}, config.json says "
@@ -157,40 +172,6 @@ def _read_tensors(place: Path, expected: Any, verify: bool) -> dict[str, Tensor]
 
 def _fingerprint(content: bytes, *, digest: bool = True) -> dict[str, Any]:
     return {"bytes": len(content), **({"sha256": hashlib.sha256(content).hexdigest()} if digest else {})}
-
-
-def checked_target(folder: AnyPath) -> Path:
-    """Refuse to write where something else would be lost."""
-    target = as_path(folder, "folder", error=ValueError).resolve()
-    if target == Path.cwd():
-        raise ValueError("folder must not be the working directory; name a folder in it")
-    if not target.exists():
-        above = next(path for path in target.parents if path.exists())
-        if not above.is_dir():
-            raise ValueError(
-                f"folder must lie in a folder; got {str(folder)!r}, but {str(above)!r} is a file. Choose another name"
-            )
-        return target
-    if not target.is_dir():
-        raise ValueError(f"folder must be a folder; {str(folder)!r} is a file. Choose another name")
-    found = {path.name for path in target.iterdir()}
-    if found and not _is_saved_geometry(target):
-        raise ValueError(f"folder must be new, empty or a saved geometry; {str(folder)!r} holds other files")
-    others = sorted(found - {CONFIG, TENSORS, CARD})
-    if others:
-        raise ValueError(
-            f"folder must hold nothing but a saved geometry, since it is replaced as a whole; {str(folder)!r} also has "
-            f"{', '.join(others[:3])}. Move that elsewhere, or save into a new folder"
-        )
-    return target
-
-
-def _is_saved_geometry(place: Path) -> bool:
-    try:
-        config = _read_config(place)
-    except LoadError:
-        return False
-    return isinstance(config, dict) and config.get("format") == FORMAT
 
 
 @contextmanager

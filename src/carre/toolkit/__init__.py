@@ -1,54 +1,57 @@
 """What a metric is for: functions of any field."""
 
 from carre.toolkit.bridges import DiffusionCarreDuChamp, MetricTensor
-from carre.toolkit.calculus import carre_du_champ, gradient
-from carre.toolkit.calibration import calibration_error, predictive_score
-from carre.toolkit.curvature import (
-    mean_curvature,
-    ricci_curvature,
-    scalar_curvature,
-    second_fundamental_form,
-    sectional_curvature,
-)
+from carre.toolkit.calculus import carre_du_champ, divergence, gradient, gradient_of_values, hessian, laplacian
+from carre.toolkit.curvature import Curvature, curvature, second_fundamental_form, sectional_curvature
 from carre.toolkit.descent import Minimum, gradient_flow, minimize
 from carre.toolkit.dimension import (
     DimensionEstimate,
-    count_dimension,
+    RankAdvice,
+    eigenvalues,
     estimate_dimension,
-    gap_dimension,
     local_dimension,
-    participation_dimension,
+    rank_cuts_off,
+    recommend_rank,
     slope_dimension,
-    trace_dimension,
+    spectral_dimension,
 )
-from carre.toolkit.distance import distance_from_data
-from carre.toolkit.exponential import exponential, logarithm
-from carre.toolkit.geodesic import geodesic, geodesic_distances
+from carre.toolkit.exponential import exponential, logarithm, transport
+from carre.toolkit.geodesic import EnergyGeodesic, Geodesic, distances
 from carre.toolkit.graph import SampleGraph, sample_graph
-from carre.toolkit.interpolation import interpolate, lerp
-from carre.toolkit.kernel_choice import KernelChoice, choose_kernel
-from carre.toolkit.laplacian import divergence, hessian, laplacian
+from carre.toolkit.landing import distance_from_data
 from carre.toolkit.path import Path
-from carre.toolkit.rank import RankAdvice, rank_cuts_off, recommend_rank
-from carre.toolkit.scale import LocalScales, ScaleProfile, choose_bandwidth, choose_local_bandwidths
+from carre.toolkit.paths import PATH_METHODS, Flow, PathMethod, Straight, Thread, path
+from carre.toolkit.scale import (
+    KernelChoice,
+    LocalScales,
+    ScaleProfile,
+    choose_bandwidth,
+    choose_kernel,
+    choose_local_bandwidths,
+)
 from carre.toolkit.tangent import TangentFrame, project, tangent_angles, tangent_basis, tangent_frame
-from carre.toolkit.thread import thread
-from carre.toolkit.transport import parallel_transport
-from carre.toolkit.validity import Validity, check
-from carre.toolkit.values import gradient_of_values
+from carre.toolkit.validity import Validity, calibration_error, check, predictive_score
 
 __all__ = [
+    "PATH_METHODS",
+    "Curvature",
     "DiffusionCarreDuChamp",
     "DimensionEstimate",
+    "EnergyGeodesic",
+    "Flow",
+    "Geodesic",
     "KernelChoice",
     "LocalScales",
     "MetricTensor",
     "Minimum",
     "Path",
+    "PathMethod",
     "RankAdvice",
     "SampleGraph",
     "ScaleProfile",
+    "Straight",
     "TangentFrame",
+    "Thread",
     "Validity",
     "calibration_error",
     "carre_du_champ",
@@ -56,40 +59,33 @@ __all__ = [
     "choose_bandwidth",
     "choose_kernel",
     "choose_local_bandwidths",
-    "count_dimension",
+    "curvature",
     "distance_from_data",
+    "distances",
     "divergence",
+    "eigenvalues",
     "estimate_dimension",
     "exponential",
-    "gap_dimension",
-    "geodesic",
-    "geodesic_distances",
     "gradient",
     "gradient_flow",
     "gradient_of_values",
     "hessian",
-    "interpolate",
     "laplacian",
-    "lerp",
     "local_dimension",
     "logarithm",
-    "mean_curvature",
     "minimize",
-    "parallel_transport",
-    "participation_dimension",
+    "path",
     "predictive_score",
     "project",
     "rank_cuts_off",
     "recommend_rank",
-    "ricci_curvature",
     "sample_graph",
-    "scalar_curvature",
     "second_fundamental_form",
     "sectional_curvature",
     "slope_dimension",
+    "spectral_dimension",
     "tangent_angles",
     "tangent_basis",
     "tangent_frame",
-    "thread",
-    "trace_dimension",
+    "transport",
 ]

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from carre.boundary import as_bandwidth, as_points
-from carre.fields import Bandwidth, MetricField
-from carre.metric import LowRankMetric
-from carre.neighbors import build_index
-from carre.neighbors.protocol import checked_count
-from carre.toolkit.batches import Progress, in_parts
-from carre.toolkit.tangent import largest_dim, tangent_frame
-from carre.toolkit.values import (
-    FEWEST_NEIGHBORS,
-    PER_DIMENSION,
-    SEARCHED,
-    local_slopes,
-    neighbor_weights,
-    real_values,
-)
+from carre.backend import Progress, in_parts
+from carre.boundary import ArgumentError
+from carre.fields import Bandwidth, DataField, MetricField
+from carre.metric import Metric
+from carre.toolkit.calculus import LocalFits, real_values
+from carre.toolkit.question import ask, check_number
 
 
 class DiffusionCarreDuChamp:
@@ -40,8 +32,8 @@ class DiffusionCarreDuChamp:
     Args:
         field: The field.
         samples: Where functions are known, shape (n, D).
-        bandwidth: σ, one number or one per sample.
-        dim: Dimension of the data; None counts the eigenvalues above ⅓ at each sample.
+        bandwidth: σ, one number or one per sample; None for the default of a geometry.
+        dimension: Dimension of the data; None counts the eigenvalues above ⅓ at each sample.
         n_neighbors: Samples to take slopes from, at most; by default as for `gradient_of_values`.
         scale: A factor; ½ gives the Γ of the paper, half the generator's.
         progress: Told how far the work is.
@@ -60,22 +52,31 @@ class DiffusionCarreDuChamp:
 
     def __init__(
         self,
-        field: MetricField,
+        field: MetricField | DataField,
         samples: Any,
-        bandwidth: Bandwidth,
+        bandwidth: Bandwidth | None = None,
         *,
-        dim: int | None = None,
+        dimension: int | None = None,
         n_neighbors: int | None = None,
         scale: float = 1.0,
         progress: Progress | None = None,
     ) -> None:
-        if not scale > 0:
-            raise ValueError(f"scale must be positive; got {scale}")
-        known = as_points(samples, dim=field.dim, name="samples").tensor.detach()
-        sigma = as_bandwidth(bandwidth, known)
-        self.scale = scale
+        check_number(scale, "be positive", lambda x: x > 0, name="scale")
+        question = ask(field, samples, bandwidth, name="samples", task="carré du champ").detached()
+        self.scale, samples = scale, question.points
         with torch.no_grad():
-            self._indices, self._weights = _slope_weights(field, known, sigma, dim, n_neighbors, progress)
+            fits = LocalFits(question, samples, dimension, n_neighbors)
+            # The fit is linear in the values: its weights are the slopes of k values of which one is 1.
+            one_each = torch.eye(fits.n_neighbors, dtype=samples.dtype, device=samples.device)
+
+            def part(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+                indices, _, weights = fits.slopes(y, s, lambda indices: one_each.expand(len(indices), -1, -1))
+                # Parts without the largest dimension have fewer directions.
+                return indices, nn.functional.pad(weights, (0, 0, 0, fits.n_directions - weights.shape[1]))
+
+            numbers = 4 * fits.n_neighbors * (fits.n_neighbors + question.field.dim)
+            found = question.compute(part, samples, question.bandwidth, numbers=numbers, progress=progress)
+            self._indices, self._weights = found
 
     def __call__(self, f: np.ndarray, h: np.ndarray) -> np.ndarray:
         """Compute Γ(f, h) at every sample.
@@ -106,50 +107,16 @@ class DiffusionCarreDuChamp:
         return slopes
 
 
-def _slope_weights(
-    field: MetricField,
-    samples: Float[Tensor, "n dim"],
-    bandwidth: Float[Tensor, " n"],
-    dim: int | None,
-    n_neighbors: int | None,
-    progress: Progress | None,
-) -> tuple[Int[Tensor, "n k"], Float[Tensor, "n d k"]]:
-    """Find the neighbors of every sample, and what each of their values adds to the slope along each tangent direction.
-
-    The local fit is linear in the values: its weights are the slopes of k values of which one is 1.
-    """
-    d = largest_dim(field, samples, bandwidth, dim)
-    fewest = max(FEWEST_NEIGHBORS, PER_DIMENSION * d)
-    count = min(SEARCHED * fewest, len(samples)) if n_neighbors is None else n_neighbors
-    count = checked_count(count, len(samples), least=d + 1, reason=f", to fit a slope in {d} dimensions")
-    index = build_index(samples)
-    one_each = torch.eye(count, dtype=samples.dtype, device=samples.device)
-
-    def part(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-        found = index.search(y, count)
-        basis = tangent_frame(field.metric(y, s), dim).basis
-        basis = nn.functional.pad(basis, (0, d - basis.shape[-1]))
-        coordinates = torch.einsum("nda,njd->nja", basis, samples[found.indices] - y[:, None])
-        weights = neighbor_weights(found.squared_distances, s, fewest)
-        return found.indices, local_slopes(coordinates, one_each.expand(len(y), -1, -1), weights)
-
-    found: tuple[Tensor, Tensor] = in_parts(
-        part, samples, bandwidth, numbers_per_item=4 * count * (count + field.dim), progress=progress
-    )
-    return found
-
-
 class MetricTensor(nn.Module):
     """The Riemannian metric tensor (1+λ)(G + λI)⁻¹ as a module, for libraries that want ``metric(points)``.
 
-    A step along the data costs its length, a step across them √(1 + 1/λ) times as much: geodesics of this metric in
-    the ambient space stay near the data. Differentiable in the points where the field is. Give it as the
-    ``metric`` of a stochman ``Manifold``, for instance. Dense: D² numbers per point, by Woodbury's identity from an
-    r×r system.
+    A step along the data costs its length, a step across them √(1 + 1/λ) times as much: geodesics of this metric in the
+    ambient space stay near the data. Differentiable in the points where the field is. Give it as the ``metric`` of a
+    stochman ``Manifold``, for instance. Dense: D² numbers per point, by Woodbury's identity from an r×r system.
 
     Args:
         field: The field.
-        bandwidth: σ, one number.
+        bandwidth: σ, one number; None for the default of a geometry.
         ridge: λ.
 
     Example:
@@ -161,29 +128,33 @@ class MetricTensor(nn.Module):
                  [ 0.0000,  1.0000]]], dtype=torch.float64)
     """
 
-    def __init__(self, field: MetricField, bandwidth: float, *, ridge: float = 0.01) -> None:
+    def __init__(self, field: MetricField | DataField, bandwidth: float | None = None, *, ridge: float = 0.01) -> None:
         super().__init__()
-        if not ridge > 0:
-            raise ValueError(f"ridge must be positive, or directions across the data cost infinity; got {ridge}")
-        self.field, self.bandwidth, self.ridge = field, float(bandwidth), ridge
+        must = "be positive, or directions across the data cost infinity"
+        check_number(ridge, must, lambda x: x > 0, name="ridge")
+        self.field, self.bandwidth, self.ridge = field, bandwidth, ridge
 
-    def forward(self, points: Tensor, return_deriv: bool = False) -> Float[Tensor, "n dim dim"]:
-        """Compute the metric tensor at points, shape (n, D). ``return_deriv`` is for stochman, which says False."""
+    def forward(self, points: Any, return_deriv: bool = False) -> Any:
+        """Compute the metric tensor at points, shape (n, D, D). ``return_deriv`` is for stochman, which says False."""
         if return_deriv:
-            raise ValueError("return_deriv must be False; use torch.func.jacrev(metric) for derivatives")
-        metric = self._regularized(points)
-        identity = torch.eye(metric.rank, dtype=metric.factor.dtype, device=metric.factor.device)
-        inner = torch.linalg.solve(metric.gram() + metric.ridge * identity, metric.factor)
-        outside = torch.eye(metric.dim, dtype=inner.dtype, device=inner.device) - metric.factor.mT @ inner
-        tensor: Tensor = (1 + self.ridge) / metric.ridge * outside
-        return tensor
+            raise ArgumentError("return_deriv", "be False; use torch.func.jacrev(metric) for derivatives")
 
-    def cometric(self, points: Tensor) -> Float[Tensor, "n dim dim"]:
+        def inverse(metric: Metric) -> Float[Tensor, "n dim dim"]:
+            identity = torch.eye(metric.dim, dtype=metric.dtype, device=metric.device)
+            return metric.solve(identity.expand(len(metric), -1, -1))
+
+        return (1 + self.ridge) * self._of_regularized(points, inverse)
+
+    def cometric(self, points: Any) -> Any:
         """Compute the inverse of the metric tensor, (G + λI)/(1+λ)."""
-        return self._regularized(points).dense() / (1 + self.ridge)
+        return self._of_regularized(points, lambda metric: metric.dense()) / (1 + self.ridge)
 
-    def _regularized(self, points: Tensor) -> LowRankMetric:
-        """Compute G + λI."""
-        points = as_points(points, dim=self.field.dim).tensor
-        metric = self.field.metric(points, self.bandwidth)
-        return metric.with_ridge(metric.ridge + self.ridge)
+    def _of_regularized(self, points: Any, matrices: Callable[[Metric], Tensor]) -> Any:
+        """Compute matrices of G + λI."""
+        question = ask(self.field, points, self.bandwidth, task="metric tensor")
+
+        def part(y: Tensor, s: Tensor) -> Tensor:
+            metric = question.field.metric(y, s)
+            return matrices(metric.with_ridge(metric.ridge + self.ridge))
+
+        return question.answer(part, numbers_per_point=4 * question.field.dim**2)

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.boundary import as_bandwidth, as_points
-from carre.fields import Bandwidth, MetricField
-from carre.toolkit.batches import Progress, in_parts
+from carre.backend import Progress
+from carre.fields import Bandwidth, DataField, MetricField
 from carre.toolkit.derivatives import metric_derivative
-from carre.toolkit.tangent import TangentFrame, as_vectors, largest_dim, tangent_frame
+from carre.toolkit.question import Question, ask
+from carre.toolkit.tangent import TangentFrame, largest_dimension, tangent_frame
 
 
 def shape_along(
-    field: MetricField,
-    points: Float[Tensor, "n dim"],
-    bandwidth: Float[Tensor, " n"],
-    frame: TangentFrame,
-    directions: Float[Tensor, "n dim"],
+    field: MetricField, points: Tensor, bandwidth: Tensor, frame: TangentFrame, directions: Float[Tensor, "n dim"]
 ) -> Float[Tensor, "n d dim"]:
     """Compute II(v, u_k) for one tangent direction v per point and every column u_k of the frame.
 
@@ -31,30 +28,20 @@ def shape_along(
     change = metric_derivative(field, points, bandwidth, directions, frame.basis.mT)
     normal = change - frame.project(change)
     inside = torch.einsum("ndj,nkd->nkj", frame.normals, normal)
-    floor_gap = (frame.values - frame.floor).clamp_min(torch.finfo(points.dtype).eps)
-    gap = frame.values[:, :, None] - frame.normal_values[:, None, :]
-    gap = gap.clamp_min(torch.finfo(points.dtype).eps)
+    values, least = frame.values[:, :, None], torch.finfo(points.dtype).eps
+    gap, floor_gap = ((values - other).clamp_min(least) for other in (frame.normal_values[:, None, :], frame.floor))
     # Normal directions outside the row space have the eigenvalue of the floor; those inside their own.
-    correction = inside * (1 / gap - 1 / floor_gap[:, :, None])
-    form = normal / floor_gap[:, :, None] + torch.einsum("ndj,nkj->nkd", frame.normals, correction)
+    correction = inside * (1 / gap - 1 / floor_gap)
+    form = normal / floor_gap + torch.einsum("ndj,nkj->nkd", frame.normals, correction)
     return form * frame.present[:, :, None]
 
 
-def second_form(
-    field: MetricField, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"], frame: TangentFrame
-) -> Float[Tensor, "n d d dim"]:
-    """Compute II(u_i, u_k) for all columns of the frame: d derivatives of the factor."""
-    columns = [shape_along(field, points, bandwidth, frame, u) for u in frame.basis.unbind(-1)]
-    form = torch.stack(columns, 1)
-    return (form + form.transpose(1, 2)) / 2
-
-
 def second_fundamental_form(
-    field: MetricField,
+    field: MetricField | DataField,
     points: Any,
-    bandwidth: Bandwidth,
+    bandwidth: Bandwidth | None = None,
     *,
-    dim: int | None = None,
+    dimension: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[Any, Any]:
     """Compute how the data bend: II(u_i, u_k), the normal part of the derivative of u_k along u_i.
@@ -62,8 +49,8 @@ def second_fundamental_form(
     Args:
         field: The field.
         points: Points on the data; denoise noisy ones first, or the answer scatters by O(σ).
-        bandwidth: σ, one number or one per point.
-        dim: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
+        bandwidth: σ, one number or one per point; None for the default of a geometry.
+        dimension: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
         progress: Told how far the work is.
 
     Returns:
@@ -78,87 +65,81 @@ def second_fundamental_form(
         >>> form[0, 0, 0].round(decimals=6)
         tensor([ 0.0000, -0.5000], dtype=torch.float64)
     """
-    form, basis = _of_form(field, points, bandwidth, dim, progress, lambda form, basis: (form, basis))
-    return form, basis
+    question = ask(field, points, bandwidth, task="curvature")
+    form, basis = _of_form(question, dimension, progress, lambda form, basis: (form, basis))
+    return question.given.restore(form), question.given.restore(basis)
 
 
-def mean_curvature(
-    field: MetricField, points: Any, bandwidth: Bandwidth, *, dim: int | None = None, progress: Progress | None = None
-) -> Any:
-    """Compute the mean curvature vector H⃗ = Σ_i II(u_i, u_i), the trace and not the average, shape (n, D).
+@dataclass(frozen=True, eq=False)
+class Curvature:
+    """How the data are curved at points, from one pass over them.
+
+    Attributes:
+        mean: The mean curvature vectors H⃗ = Σ_i II(u_i, u_i), the trace and not the average, shape (n, D).
+        ricci: The Ricci tensors in the tangent bases, shape (n, d, d), with
+            Ric(v, w) = Σ_i ⟨II(v, w), II(e_i, e_i)⟩ − ⟨II(v, e_i), II(w, e_i)⟩.
+        basis: The bases, shape (n, D, d).
+
+    Example:
+        >>> Curvature(mean=torch.zeros(1, 3), ricci=torch.eye(2)[None], basis=torch.eye(3)[None, :, :2]).scalar
+        tensor([2.])
+    """
+
+    mean: Any
+    ricci: Any
+    basis: Any
+
+    @property
+    def scalar(self) -> Any:
+        """The scalar curvature |H⃗|² − |II|² (Gauss), twice the Gauss curvature of a surface, shape (n,)."""
+        return self.ricci.diagonal(0, 1, 2).sum(-1)
+
+
+def curvature(
+    field: MetricField | DataField,
+    points: Any,
+    bandwidth: Bandwidth | None = None,
+    *,
+    dimension: int | None = None,
+    progress: Progress | None = None,
+) -> Curvature:
+    """Compute the mean, the Ricci and the scalar curvature of the data.
 
     Args:
         field: The field.
-        points: Points on the data.
-        bandwidth: σ, one number or one per point.
-        dim: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
+        points: Points on the data; denoise noisy ones first, or the answer scatters by O(σ).
+        bandwidth: σ, one number or one per point; None for the default of a geometry.
+        dimension: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
         progress: Told how far the work is.
 
     Example:
         >>> from carre.fields import ExactField
         >>> from carre.manifolds import Sphere
         >>> pole = torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64)
-        >>> mean_curvature(ExactField(Sphere(2)), pole, 0.1).round(decimals=6)
-        tensor([[ 0.,  0., -2.]], dtype=torch.float64)
+        >>> found = curvature(ExactField(Sphere(2)), pole, 0.1)
+        >>> found.scalar.round(decimals=6), found.mean.round(decimals=6)
+        (tensor([2.], dtype=torch.float64), tensor([[ 0.,  0., -2.]], dtype=torch.float64))
     """
-    return _of_form(field, points, bandwidth, dim, progress, lambda form, _: torch.einsum("niid->nd", form))
 
+    def contract(form: Tensor, basis: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        mean = torch.einsum("niid->nd", form)
+        ricci = torch.einsum("nvwd,nd->nvw", form, mean) - torch.einsum("nvid,nwid->nvw", form, form)
+        return mean, ricci, basis
 
-def scalar_curvature(
-    field: MetricField, points: Any, bandwidth: Bandwidth, *, dim: int | None = None, progress: Progress | None = None
-) -> Any:
-    """Compute the scalar curvature |H⃗|² − |II|² (Gauss), twice the Gauss curvature of a surface, shape (n,).
-
-    Args:
-        field: The field.
-        points: Points on the data.
-        bandwidth: σ, one number or one per point.
-        dim: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
-        progress: Told how far the work is.
-
-    Example:
-        >>> from carre.fields import ExactField
-        >>> from carre.manifolds import Sphere
-        >>> pole = torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64)
-        >>> scalar_curvature(ExactField(Sphere(2)), pole, 0.1).round(decimals=6)
-        tensor([2.], dtype=torch.float64)
-    """
-    return _of_form(field, points, bandwidth, dim, progress, lambda form, _: torch.einsum("nii->n", ricci_of(form)))
-
-
-def ricci_curvature(
-    field: MetricField, points: Any, bandwidth: Bandwidth, *, dim: int | None = None, progress: Progress | None = None
-) -> tuple[Any, Any]:
-    """Compute the Ricci tensor in the tangent basis, shape (n, d, d), and that basis, shape (n, D, d).
-
-    Ric(v, w) = Σ_i ⟨II(v, w), II(e_i, e_i)⟩ − ⟨II(v, e_i), II(w, e_i)⟩.
-
-    Args:
-        field: The field.
-        points: Points on the data.
-        bandwidth: σ, one number or one per point.
-        dim: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
-        progress: Told how far the work is.
-
-    Example:
-        >>> from carre.fields import ExactField
-        >>> from carre.manifolds import Sphere
-        >>> pole = torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64)
-        >>> ricci_curvature(ExactField(Sphere(2)), pole, 0.1)[0].diagonal(dim1=1, dim2=2).round(decimals=6)
-        tensor([[1., 1.]], dtype=torch.float64)
-    """
-    ricci, basis = _of_form(field, points, bandwidth, dim, progress, lambda form, basis: (ricci_of(form), basis))
-    return ricci, basis
+    question = ask(field, points, bandwidth, task="curvature")
+    mean, ricci, basis = _of_form(question, dimension, progress, contract)
+    given = question.given
+    return Curvature(given.restore_vectors(mean), given.restore(ricci), given.restore(basis))
 
 
 def sectional_curvature(
-    field: MetricField,
+    field: MetricField | DataField,
     points: Any,
     left: Any,
     right: Any,
-    bandwidth: Bandwidth,
+    bandwidth: Bandwidth | None = None,
     *,
-    dim: int | None = None,
+    dimension: int | None = None,
     progress: Progress | None = None,
 ) -> Any:
     """Compute the curvature of the plane that two vectors span at each point, shape (n,).
@@ -171,8 +152,8 @@ def sectional_curvature(
         points: Points on the data.
         left: One vector per point.
         right: Another one.
-        bandwidth: σ, one number or one per point.
-        dim: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
+        bandwidth: σ, one number or one per point; None for the default of a geometry.
+        dimension: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
         progress: Told how far the work is.
 
     Example:
@@ -182,21 +163,13 @@ def sectional_curvature(
         >>> sectional_curvature(ExactField(Sphere(2, radius=1.0)), pole, a + b, b + pole.roll(2), 0.1).round(decimals=6)
         tensor([1.], dtype=torch.float64)
     """
-    vectors = {"left": left, "right": right}
-    return _of_form(field, points, bandwidth, dim, progress, _sectional, vectors=vectors)
-
-
-def ricci_of(form: Float[Tensor, "n d d dim"]) -> Float[Tensor, "n d d"]:
-    """Contract the second fundamental form to the Ricci tensor (Gauss)."""
-    mean = torch.einsum("niid->nd", form)
-    return torch.einsum("nvwd,nd->nvw", form, mean) - torch.einsum("nvid,nwid->nvw", form, form)
+    question = ask(field, points, bandwidth, task="curvature")
+    sides = question.beside(left, name="left"), question.beside(right, name="right")
+    return question.given.restore(_of_form(question, dimension, progress, _sectional, *sides))
 
 
 def _sectional(
-    form: Float[Tensor, "n d d dim"],
-    basis: Float[Tensor, "n dim d"],
-    left: Float[Tensor, "n dim"],
-    right: Float[Tensor, "n dim"],
+    form: Float[Tensor, "n d d dim"], basis: Float[Tensor, "n dim d"], left: Tensor, right: Tensor
 ) -> Float[Tensor, " n"]:
     """Compute the curvature of the plane that the projections of two vectors span; NaN where it is none."""
     coordinates = torch.stack([torch.einsum("nda,nd->na", basis, v) for v in (left, right)], -1)
@@ -209,29 +182,23 @@ def _sectional(
 
 
 def _of_form(
-    field: MetricField,
-    points: Any,
-    bandwidth: Bandwidth,
-    dim: int | None,
+    question: Question,
+    dimension: int | None,
     progress: Progress | None,
     reduce: Callable[..., Any],
-    *,
-    vectors: dict[str, Any] | None = None,
+    *vectors: Float[Tensor, "n dim"],
 ) -> Any:
-    """Reduce (form, basis, vectors) part by part, so that the form need not be held as a whole."""
-    given = as_points(points, dim=field.dim)
-    sigma = as_bandwidth(bandwidth, given.tensor)
-    further = [as_vectors(v, given, name=name) for name, v in (vectors or {}).items()]
-    columns = largest_dim(field, given.tensor, sigma, dim)
+    """Reduce (form, basis, *vectors) part by part, so that the form need not be held as a whole."""
+    field, columns = question.field, largest_dimension(question, dimension)
 
-    def part(y: Tensor, s: Tensor, *beside: Tensor) -> Any:
-        frame = tangent_frame(field.metric(y, s), dim)
-        form = second_form(field, y, s, frame)
+    def part(y: Tensor, *beside: Tensor) -> Any:
+        *some, s = beside
+        frame = tangent_frame(field.metric(y, s), dimension)
+        form = torch.stack([shape_along(field, y, s, frame, u) for u in frame.basis.unbind(-1)], 1)
         # Parts without the largest dimension have fewer columns.
         missing = columns - frame.basis.shape[-1]
-        padded = torch.nn.functional.pad(form, (0, 0, 0, missing, 0, missing))
-        return reduce(padded, torch.nn.functional.pad(frame.basis, (0, missing)), *beside)
+        padded = torch.nn.functional.pad((form + form.transpose(1, 2)) / 2, (0, 0, 0, missing, 0, missing))
+        return reduce(padded, torch.nn.functional.pad(frame.basis, (0, missing)), *some)
 
     numbers = 8 * field.dim * (columns**2 + 16)
-    result = in_parts(part, given.tensor, sigma, *further, numbers_per_item=numbers, progress=progress)
-    return tuple(given.restore(r) for r in result) if isinstance(result, tuple) else given.restore(result)
+    return question.compute(part, question.points, *vectors, question.bandwidth, numbers=numbers, progress=progress)

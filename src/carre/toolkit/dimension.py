@@ -1,4 +1,4 @@
-"""Local intrinsic dimension from the spectrum of the metric: several estimators, one function each."""
+"""Local intrinsic dimension from the spectrum of the metric, several estimators, and the rank that it asks for."""
 
 from __future__ import annotations
 
@@ -11,74 +11,87 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carre.boundary import as_bandwidth, as_points
-from carre.fields import Bandwidth, MetricField, NoDenoiserError
-from carre.metric import LowRankMetric
-from carre.toolkit.batches import Progress, in_parts
+from carre.backend import Progress
+from carre.boundary import ArgumentError
+from carre.fields import Bandwidth, DataField, MetricField, NoDenoiserError
+from carre.metric import Metric
+from carre.toolkit.question import ask, check_number
+from carre.toolkit.scale import ScaleProfile
 
 _TANGENT_ABOVE = 0.5
 # At the edge of flat data the eigenvalue across the edge falls to 1 − 2/π = 0.36, and to 0.2 one σ beyond it; normal
 # directions have less. With the squared mean displacement, 2/π at the edge, it is 1 again, and 0.72 at least wherever
 # the eigenvalue alone is below ½. Directions that fade out gradually have less: λ + λ(1 − λ) on average.
 _EDGE_ABOVE, _EDGE_TOGETHER = 0.2, 0.7
+SPECTRAL_METHODS = ("count", "gap", "trace", "participation")
 # How far the scale is varied for the uncertainty, up and down.
 _SCALE_FACTORS = (2**-0.5, 2**0.5)
+# A smooth factor of a field of d-dimensional projectors needs up to 2d − 1 rows, and a few more help training.
+_ROWS_PER_DIMENSION, _EXTRA_ROWS = 2, 2
 
 
-def count_dimension(metric: LowRankMetric, *, threshold: float = _TANGENT_ABOVE) -> Int[Tensor, "*batch"]:
-    """Count the eigenvalues of G above a threshold.
+def spectral_dimension(
+    metric: Metric, method: str = "count", *, threshold: float = _TANGENT_ABOVE
+) -> Float[Tensor, "*batch"]:
+    """Read a dimension off the eigenvalues λ of G alone, which are near 1 along the data and near 0 across them.
 
-    Right while the noise of the data is smaller than σ, and σ smaller than the radius of curvature;
-    the most robust of the estimators compared in THEORY §4.4. Eigenvalues are near 1 along the data
-    and near 0 across them, so the threshold hardly matters. At an edge of the data one dimension is
-    missed: see `local_dimension`.
-
-    Example:
-        >>> import torch
-        >>> count_dimension(LowRankMetric(torch.diag(torch.tensor([1.0, 0.9, 0.2]))[None]))
-        tensor([2])
-    """
-    if not 0.0 < threshold < 1.0:
-        raise ValueError(f"threshold must lie between 0 and 1; got {threshold}")
-    return (metric.eigenvalues() > threshold).sum(-1)
-
-
-def gap_dimension(metric: LowRankMetric) -> Int[Tensor, "*batch"]:
-    """Find the largest drop in the sequence 1, λ₁, λ₂, …, 0 of eigenvalues, clipped to [0, 1].
-
-    Needs no threshold; misled by noise and by strong curvature sooner than the count [THEORY §4.4].
+    Args:
+        metric: The metric, one matrix per point.
+        method: ``"count"`` counts the eigenvalues above a threshold, which hardly matters while the noise of the data
+            is smaller than σ, and σ smaller than the radius of curvature: the most robust of these [THEORY §4.4]. At
+            an edge of the data one dimension is missed: see `local_dimension`. ``"gap"`` finds the largest drop in the
+            sequence 1, λ₁, λ₂, …, 0, clipped to [0, 1]: no threshold, but misled by noise and curvature sooner.
+            ``"trace"`` is tr G, biased by −O(σ²) by curvature and upwards by noise; ``"participation"`` the ratio
+            (Σλ)²/Σλ², blind to the size of eigenvalues and above d where they differ. These two need not be whole.
+        threshold: That of the count.
 
     Example:
-        >>> gap_dimension(LowRankMetric(torch.diag(torch.tensor([1.0, 0.9, 0.2]))[None]))
-        tensor([2])
+        >>> from carre.metric import LowRankMetric
+        >>> metric = LowRankMetric(torch.diag(torch.tensor([1.0, 0.9, 0.2]))[None])
+        >>> {name: round(float(spectral_dimension(metric, name)), 2) for name in SPECTRAL_METHODS}
+        {'count': 2.0, 'gap': 2.0, 'trace': 1.85, 'participation': 2.06}
     """
-    values = metric.eigenvalues().clamp(0, 1)
-    ends = values.new_ones(*values.shape[:-1], 1)
-    ladder = torch.cat([ends, values, 0 * ends], -1)
-    return (ladder[..., :-1] - ladder[..., 1:]).argmax(-1)
+    check_number(threshold, "lie between 0 and 1", lambda x: 0 < x < 1, name="threshold")
+    if method not in SPECTRAL_METHODS:
+        raise ArgumentError("method", f"be one of {', '.join(SPECTRAL_METHODS)}", got=repr(method))
+    if method == "trace":
+        return metric.trace()
+    if method == "participation":
+        return metric.trace().square() / metric.squared_norm().clamp_min(torch.finfo(metric.dtype).tiny)
+    values = metric.eigenvalues()
+    if method == "count":
+        return (values > threshold).sum(-1).to(values.dtype)
+    ladder = torch.nn.functional.pad(torch.nn.functional.pad(values.clamp(0, 1), (1, 0), value=1.0), (0, 1))
+    return (ladder[..., :-1] - ladder[..., 1:]).argmax(-1).to(values.dtype)
 
 
-def trace_dimension(metric: LowRankMetric) -> Float[Tensor, "*batch"]:
-    """Compute tr G, a dimension that need not be whole: biased by −O(σ²) by curvature, and upwards by noise.
+def eigenvalues(
+    field: MetricField | DataField, points: Any, bandwidth: Bandwidth | None = None, *, progress: Progress | None = None
+) -> Any:
+    """Compute the leading eigenvalues of G at each point, descending, shape (n, min(rank, D)).
+
+    They are near 1 along the data, and near 0 across them.
+
+    Args:
+        field: The field.
+        points: Points, shape (n, D).
+        bandwidth: σ, one number or one per point; None for the default of a geometry.
+        progress: Told how far the work is.
 
     Example:
-        >>> trace_dimension(LowRankMetric(torch.eye(3)[None, :2]))
-        tensor([2.])
+        >>> from carre.fields import ExactField
+        >>> from carre.manifolds import Gaussian
+        >>> ribbon = Gaussian(torch.zeros(2).double(), torch.diag(torch.tensor([3.0, 1.0])).double())
+        >>> eigenvalues(ExactField(ribbon), torch.zeros(1, 2).double(), 1.0)  # v/(v + σ²)
+        tensor([[0.7500, 0.5000]], dtype=torch.float64)
     """
-    return metric.trace()
+    question = ask(field, points, bandwidth, task="eigenvalues")
+    return question.answer(lambda y, s: question.field.metric(y, s).eigenvalues(), progress=progress)
 
 
-def participation_dimension(metric: LowRankMetric) -> Float[Tensor, "*batch"]:
-    """Compute the participation ratio (Σλ)²/Σλ² of the eigenvalues: blind to their size, above d where they differ.
-
-    Example:
-        >>> participation_dimension(LowRankMetric(0.1 * torch.eye(3)[None, :2]))
-        tensor([2.])
-    """
-    return metric.trace().square() / metric.squared_norm().clamp_min(torch.finfo(metric.factor.dtype).tiny)
-
-
-def slope_dimension(field: MetricField, points: Any, bandwidth: Bandwidth, *, progress: Progress | None = None) -> Any:
+def slope_dimension(
+    field: MetricField | DataField, points: Any, bandwidth: Bandwidth | None = None, *, progress: Progress | None = None
+) -> Any:
     """Compute D + ∂ log p_σ(y)/∂ log σ, how fast the blurred density falls as the scale grows.
 
     It equals tr G + |m(y) − y|²/σ², the trace of the uncentered metric [THEORY §4.4], so no derivative is taken.
@@ -88,7 +101,7 @@ def slope_dimension(field: MetricField, points: Any, bandwidth: Bandwidth, *, pr
     Args:
         field: The field, with a denoiser.
         points: Points, clean or denoised.
-        bandwidth: σ, one number or one per point.
+        bandwidth: σ, one number or one per point; None for the default of a geometry.
         progress: Told how far the work is.
 
     Example:
@@ -98,16 +111,23 @@ def slope_dimension(field: MetricField, points: Any, bandwidth: Bandwidth, *, pr
         >>> slope_dimension(ExactField(Box([-1.0, -1.0], [1.0, 1.0])), corner, 0.1).round(decimals=3)
         tensor([2.], dtype=torch.float64)
     """
-    given = as_points(points, dim=field.dim)
+    question = ask(field, points, bandwidth, task="dimension")
 
     def part(y: Tensor, s: Tensor) -> Tensor:
-        return field.metric(y, s).trace() + ((field.denoise(y, s) - y) / s[:, None]).square().sum(-1)
+        displacement = (question.field.denoise(y, s) - y) / s[:, None]
+        return question.field.metric(y, s).trace() + displacement.square().sum(-1)
 
-    sigma = as_bandwidth(bandwidth, given.tensor)
-    return given.restore(in_parts(part, given.tensor, sigma, numbers_per_item=64 * field.dim, progress=progress))
+    return question.answer(part, progress=progress)
 
 
-def local_dimension(field: MetricField, points: Any, bandwidth: Bandwidth, *, progress: Progress | None = None) -> Any:
+def local_dimension(
+    field: MetricField | DataField,
+    points: Any,
+    bandwidth: Bandwidth | None = None,
+    *,
+    threshold: float | None = None,
+    progress: Progress | None = None,
+) -> Any:
     """Count the directions along which the data extend from each point, also at their edges.
 
     The recommended estimator. An eigenvector u of G counts if its eigenvalue λ is above ½, or if λ is above 0.2 and the
@@ -117,7 +137,8 @@ def local_dimension(field: MetricField, points: Any, bandwidth: Bandwidth, *, pr
     Args:
         field: The field; without a denoiser edges are not seen.
         points: Points, shape (n, D).
-        bandwidth: σ, one number or one per point.
+        bandwidth: σ, one number or one per point; None for the default of a geometry.
+        threshold: Count the eigenvalues above it instead, and nothing else (`spectral_dimension`).
         progress: Told how far the work is.
 
     Example:
@@ -125,24 +146,36 @@ def local_dimension(field: MetricField, points: Any, bandwidth: Bandwidth, *, pr
         >>> from carre.manifolds import Box
         >>> square = ExactField(Box([-1.0, -1.0], [1.0, 1.0]))
         >>> edge = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
-        >>> local_dimension(square, edge, 0.1), count_dimension(square.metric(edge, 0.1))
+        >>> local_dimension(square, edge, 0.1), local_dimension(square, edge, 0.1, threshold=0.5)
         (tensor([2]), tensor([1]))
     """
-    given = as_points(points, dim=field.dim)
-    sigma = as_bandwidth(bandwidth, given.tensor)
+    question = ask(field, points, bandwidth, task="dimension")
 
     def part(y: Tensor, s: Tensor) -> Tensor:
-        spectrum = field.metric(y, s).spectrum()
-        try:
-            shift = (field.denoise(y, s) - y) / s[:, None]
-        except NoDenoiserError:
-            # An uncentered field has no denoiser; its metric holds the displacement already.
-            shift = torch.zeros_like(y)
-        along = torch.einsum("ndk,nd->nk", spectrum.vectors, shift).square()
-        at_edge = (spectrum.values > _EDGE_ABOVE) & (spectrum.values + along > _EDGE_TOGETHER)
-        return ((spectrum.values > _TANGENT_ABOVE) | at_edge).sum(-1)
+        if threshold is not None:
+            return spectral_dimension(question.field.metric(y, s), threshold=threshold).long()
+        return _count_at(question.field, y, s)
 
-    return given.restore(in_parts(part, given.tensor, sigma, numbers_per_item=64 * field.dim, progress=progress))
+    return question.answer(part, progress=progress)
+
+
+def count_directions(
+    metric: Metric, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"], mean: Float[Tensor, "n dim"]
+) -> Int[Tensor, " n"]:
+    """Count the directions along which the data extend from each point, given G and E[X | Y=y] there."""
+    spectrum = metric.spectrum()
+    along = torch.einsum("ndk,nd->nk", spectrum.vectors, (mean - points) / bandwidth[:, None]).square()
+    at_edge = (spectrum.values > _EDGE_ABOVE) & (spectrum.values + along > _EDGE_TOGETHER)
+    return ((spectrum.values > _TANGENT_ABOVE) | at_edge).sum(-1)
+
+
+def _count_at(field: MetricField, points: Tensor, bandwidth: Tensor) -> Int[Tensor, " n"]:
+    try:
+        mean = field.denoise(points, bandwidth)
+    except NoDenoiserError:
+        # An uncentered field has no denoiser; its metric holds the displacement already.
+        mean = points
+    return count_directions(field.metric(points, bandwidth), points, bandwidth, mean)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,11 +223,11 @@ class DimensionEstimate:
 
 
 def estimate_dimension(
-    field: MetricField,
+    field: MetricField | DataField,
     points: Any,
-    bandwidth: Bandwidth,
+    bandwidth: Bandwidth | None = None,
     *,
-    bandwidth_range: Sequence[float] = (0.0, float("inf")),
+    bandwidth_range: Sequence[float] | None = None,
     progress: Progress | None = None,
 ) -> DimensionEstimate:
     """Estimate the dimension of the data by `local_dimension`, with its uncertainty.
@@ -202,8 +235,9 @@ def estimate_dimension(
     Args:
         field: The field.
         points: Samples, or other points on the data.
-        bandwidth: The scale σ, one number or one per point.
-        bandwidth_range: Scales beyond it are not asked for (those a network was not trained on).
+        bandwidth: The scale σ, one number or one per point; None for the default of a geometry.
+        bandwidth_range: Scales beyond it are not asked for. None takes that of a geometry, which its network was
+            trained on; other fields are asked at any scale.
         progress: Told how far the work is.
 
     Example:
@@ -215,15 +249,18 @@ def estimate_dimension(
         >>> estimate.shares, estimate.mean
         ({1: 0.5, 2: 0.5}, 1.5)
     """
-    tensor = as_points(points, dim=field.dim).tensor
-    given = as_bandwidth(bandwidth, tensor)
-    scales = [(factor * given).clamp(bandwidth_range[0], bandwidth_range[1]) for factor in _SCALE_FACTORS]
-    counts = []
+    question = ask(field, points, bandwidth, task="dimension").detached()
+    if bandwidth_range is None:
+        bandwidth_range = field.bandwidth_range if isinstance(field, DataField) else (0.0, float("inf"))
+    given = question.bandwidth
+    scales = [given, *((factor * given).clamp(*bandwidth_range) for factor in _SCALE_FACTORS)]
+
+    def part(y: Tensor, *several: Tensor) -> tuple[Tensor, ...]:
+        return tuple(_count_at(question.field, y, s) for s in several)
+
     with torch.no_grad():
-        for done, sigma in enumerate([given, *scales]):
-            counts.append(local_dimension(field, tensor, sigma).cpu().numpy())
-            if progress is not None:
-                progress((done + 1) / (1 + len(scales)))
+        found = question.compute(part, question.points, *scales, progress=progress)
+    counts = [column.cpu().numpy() for column in found]
     local, low, high = counts[0], np.min(counts, axis=0), np.max(counts, axis=0)
     kinds, sizes = np.unique(local, return_counts=True)
     return DimensionEstimate(
@@ -242,3 +279,72 @@ def estimate_dimension(
 def _median(counts: np.ndarray) -> int:
     """Return the middle count, one that occurs."""
     return int(np.sort(counts)[(len(counts) - 1) // 2])
+
+
+@dataclass(frozen=True)
+class RankAdvice:
+    """A rank, and why.
+
+    Attributes:
+        rank: The recommended number of rows.
+        dimension: The largest dimension seen, up to a few odd points.
+        reason: Why, in a sentence.
+
+    Example:
+        >>> recommend_rank(np.array([4, 4, 4]), rank=4, hull_dim=10)
+        RankAdvice(rank=8, dimension=4, reason='rank 4 cuts the dimension off at 4; try 8 and look again')
+    """
+
+    rank: int
+    dimension: int
+    reason: str
+
+
+def recommend_rank(dimensions: np.ndarray, rank: int, hull_dim: int) -> RankAdvice:
+    """Recommend a rank from local dimensions that were found with another one.
+
+    2d + 2 rows for data of dimension d, but no more than twice the hull, beyond which nothing is gained. Where the
+    dimensions reach the rank they were found with, they are cut off, and twice that rank is the advice.
+
+    Args:
+        dimensions: Local dimensions at samples (`local_dimension`).
+        rank: The rank of the field they were found with.
+        hull_dim: Dimension of the linear hull of the data, or D.
+
+    Example:
+        >>> recommend_rank(np.array([2, 2, 3, 3]), rank=16, hull_dim=10).rank
+        8
+    """
+    if len(dimensions) == 0:
+        raise ArgumentError("dimensions", "hold at least one point", got="none")
+    # One point in fifty may be an outlier.
+    dimension = int(np.quantile(dimensions, 0.98, method="higher"))
+    most = 2 * hull_dim
+    if dimension >= rank and rank < hull_dim:
+        advice = min(2 * rank, most)
+        reason = f"rank {rank} cuts the dimension off at {dimension}; try {advice} and look again"
+        return RankAdvice(advice, dimension, reason)
+    advice = min(_ROWS_PER_DIMENSION * dimension + _EXTRA_ROWS, most)
+    return RankAdvice(advice, dimension, f"2d + 2 for data of dimension up to {dimension}")
+
+
+def rank_cuts_off(profile: ScaleProfile, hull_dim: int) -> str | None:
+    """Say that the rank is too small at the chosen scale, if it is: its last eigenvalue should be near 0.
+
+    Example:
+        >>> from carre.fields import ExactField, ScoreField
+        >>> from carre.manifolds import Sphere
+        >>> from carre.toolkit import choose_bandwidth
+        >>> field, points = ScoreField(ExactField(Sphere(2)), rank=1), Sphere(2).sample(50)
+        >>> told = rank_cuts_off(choose_bandwidth(field, points, [0.1], calibrated=False), hull_dim=3)
+        >>> told.split(":")[0]
+        'rank 1 is too small'
+    """
+    rank = profile.eigenvalues.shape[1]
+    least = float(profile.eigenvalues[profile.chosen][-1])
+    if rank >= hull_dim or least <= 0.5:
+        return None
+    return (
+        f"rank {rank} is too small: at the chosen scale even the last eigenvalue averages {least:.2f}, so dimensions "
+        f"are cut off. Raise rank (up to {hull_dim})"
+    )

@@ -1,7 +1,8 @@
-"""The exponential map and its inverse: from a point, straight ahead along the data."""
+"""From a point along the data: the exponential map, its inverse, and the transport of vectors."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,28 +10,25 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from carre.boundary import as_bandwidth, as_points
-from carre.fields import Bandwidth, MetricField
-from carre.toolkit.batches import Progress, in_parts
-from carre.toolkit.endpoints import as_endpoints
-from carre.toolkit.geodesic import geodesic, warn_of_moving
-from carre.toolkit.landing import pull
-from carre.toolkit.path import Path, checked_integer, examine
-from carre.toolkit.shortening import feet
-from carre.toolkit.tangent import as_vectors
-from carre.toolkit.transport import bases_along
+from carre.backend import Progress
+from carre.boundary import ArgumentError, checked_integer
+from carre.fields import Bandwidth, DataField, MetricField
+from carre.toolkit.geodesic import Geodesic, foot_points, warn_of_moving
+from carre.toolkit.landing import lengths, pull
+from carre.toolkit.path import Path, bases_along, checked_nodes, draw_curves, examine, leaving, polar_factor, projected
+from carre.toolkit.question import ask, ask_pairs
 
 _LANDINGS = 3
 
 
 @torch.no_grad()
 def exponential(
-    field: MetricField,
+    field: MetricField | DataField,
     points: Any,
     velocities: Any,
-    bandwidth: Bandwidth,
+    bandwidth: Bandwidth | None = None,
     *,
-    dim: int | None = None,
+    dimension: int | None = None,
     n_steps: int = 32,
     progress: Progress | None = None,
 ) -> Path:
@@ -38,14 +36,14 @@ def exponential(
 
     Every step goes on in the direction of the last one, as seen in the tangent space, and lands across the tangent
     space (RATTLE, for a free particle on the data). No derivative of the field is needed, and the curve is the same
-    that `geodesic` finds between its ends: P_k(x_{k+1} − 2x_k + x_{k−1}) = 0.
+    that a `Geodesic` is between its ends: P_k(x_{k+1} − 2x_k + x_{k−1}) = 0.
 
     Args:
         field: The field; its denoiser is needed.
         points: Points on the data, shape (n, D).
         velocities: One vector per point; their tangent parts are taken.
-        bandwidth: σ, one number or one per point.
-        dim: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
+        bandwidth: σ, one number or one per point; None takes the default of a `carre.Geometry`.
+        dimension: Dimension of the data; None counts the eigenvalues above ⅓ at each point.
         n_steps: Steps, at equal distances.
         progress: Told how far the work is.
 
@@ -59,34 +57,33 @@ def exponential(
         >>> quarter.nodes[0, -1].round(decimals=4)
         tensor([0., 1.], dtype=torch.float64)
     """
-    given = as_points(points, dim=field.dim)
-    start = given.tensor.detach()
-    directions = as_vectors(velocities, given, name="velocities").detach()
-    sigma = as_bandwidth(bandwidth, start)
     n_steps = checked_integer(n_steps, name="n_steps", least=1)
+    question = ask(field, points, bandwidth, task="exponential").detached()
+    directions = question.beside(velocities, name="velocities").detach()
 
     def part(x: Tensor, v: Tensor, s: Tensor) -> tuple[Tensor, ...]:
-        nodes = _follow(field, x, v, s, dim, n_steps)
-        return nodes, *examine(field, nodes, s)
+        nodes = _follow(question.field, x, v, s, dimension, n_steps)
+        connected, strayed = examine(question.field, nodes, s)
+        return nodes, connected, connected, strayed
 
-    numbers = (64 + 16 * n_steps) * field.dim
-    nodes, connected, strayed = in_parts(part, start, directions, sigma, numbers_per_item=numbers, progress=progress)
-    reasons = tuple(
-        "" if on else f"leaves the data, by up to {far:.1f}σ: there is an edge or a gap on its way"
-        for on, far in zip(connected.tolist(), strayed.tolist(), strict=True)
-    )
-    return Path(nodes, connected, connected, strayed, reasons)
+    def reason(arrived: bool, connected: bool, strayed: float) -> str:
+        return "" if connected else f"{leaving(strayed)}: there is an edge or a gap on its way"
+
+    batches = question.points, directions, question.bandwidth
+    numbers = (64 + 16 * n_steps) * question.field.dim
+    path = draw_curves(question, part, reason, *batches, n_nodes=n_steps + 1, progress=progress, numbers=numbers)
+    return path.to(question.given.tensor.device)
 
 
 @torch.no_grad()
 def logarithm(
-    field: MetricField,
+    field: MetricField | DataField,
     points: Any,
     others: Any,
-    bandwidth: Bandwidth,
+    bandwidth: Bandwidth | None = None,
     *,
     samples: Any = None,
-    dim: int | None = None,
+    dimension: int | None = None,
     n_nodes: int = 33,
     max_sweeps: int = 200,
     tolerance: float = 1e-6,
@@ -94,23 +91,23 @@ def logarithm(
 ) -> Any:
     """Compute the tangent vectors at points whose exponentials are other points: direction and distance of each.
 
-    Points off the data count as their feet: the way onto the data adds nothing.
+    Points off the data count as their foot points: the way onto the data adds nothing.
 
     Args:
         field: The field; its denoiser is needed.
         points: Points on the data, shape (n, D), or one for all.
         others: Where to, as many points, or one for all.
-        bandwidth: σ, one number or one per pair.
-        samples: Samples of the data, or a `sample_graph` of them; see `geodesic`.
-        dim: Dimension of the data; None counts the eigenvalues above ⅓ along each curve.
+        bandwidth: σ, one number or one per pair; None takes the default of a `carre.Geometry`.
+        samples: Samples of the data, or a `sample_graph` of them; see `Geodesic`.
+        dimension: Dimension of the data; None counts the eigenvalues above ⅓ along each curve.
         n_nodes: Nodes of every geodesic.
         max_sweeps: Sweeps at most.
         tolerance: Relative change of the energy at rest.
         progress: Told how far the work is.
 
     Returns:
-        One vector per pair, shape (n, D); NaN where no connected curve was found. Warns where curves were still
-        shortening.
+        One vector per pair, in the shape of the points; NaN where no connected curve was found. Warns where curves
+        were still shortening.
 
     Example:
         >>> from carre.fields import ExactField
@@ -118,63 +115,98 @@ def logarithm(
         >>> logarithm(ExactField(Sphere(1)), [[1.0, 0.0]], [[0.0, 1.0]], 0.1).round(4)
         array([[0.    , 1.5708]])
     """
-    given = as_points(points, dim=field.dim)
-    ends = as_endpoints(field, points, others, bandwidth, names=("points", "others"))
-    start, end = (feet(field, x, ends.bandwidth, dim) for x in (ends.start, ends.end))
-    options: dict[str, Any] = {"dim": dim, "n_nodes": n_nodes, "max_sweeps": max_sweeps, "tolerance": tolerance}
-    path = geodesic(field, start, end, ends.bandwidth, samples=samples, progress=progress, **options)
+    geodesic, n_nodes = Geodesic(samples, dimension, max_sweeps, tolerance), checked_nodes(n_nodes)
+    pairs = ask_pairs(field, points, others, bandwidth, names=("points", "others"), task="logarithm")
+    start, end = (foot_points(pairs, x, pairs.bandwidth, dimension) for x in (pairs.start, pairs.end))
+    path = geodesic.draw(replace(pairs, points=start, end=end), n_nodes, progress)
     warn_of_moving(path.connected & ~path.arrived, max_sweeps)
 
     def part(nodes: Tensor, s: Tensor) -> Tensor:
-        basis = bases_along(field, nodes, s, dim)[:, 0]
-        return _project(basis, nodes[:, 1] - nodes[:, 0])
+        # All nodes are asked for their dimension, since the start may lie on an edge.
+        return projected(bases_along(pairs.field, nodes, s, dimension)[:, 0], nodes[:, 1] - nodes[:, 0])
 
-    # All nodes are asked for their dimension, since the start may lie on an edge.
-    first = in_parts(part, path.nodes, ends.bandwidth, numbers_per_item=64 * path.n_nodes * field.dim)
+    first = pairs.compute(part, path.nodes, pairs.bandwidth, points_per_item=n_nodes)
     vectors = normalize(first, dim=-1) * path.arc_length()[:, None]
-    return given.restore(torch.where(path.connected[:, None], vectors, torch.nan))
+    return pairs.given.restore_vectors(torch.where(path.connected[:, None], vectors, torch.nan))
+
+
+@torch.no_grad()
+def transport(
+    field: MetricField | DataField,
+    path: Path,
+    vectors: Any,
+    bandwidth: Bandwidth | None = None,
+    *,
+    dimension: int | None = None,
+    progress: Progress | None = None,
+) -> Any:
+    """Carry tangent vectors along curves in parallel, without turning them; their lengths and angles stay.
+
+    From one node to the next, the tangent space is turned by the rotation nearest to its projection onto the next one,
+    the polar factor of U₂ᵀU₁. Plain projection would shorten vectors. The error is of second order in the distance
+    of the nodes.
+
+    Args:
+        field: The field.
+        path: The curves, on the data.
+        vectors: One vector at the start of each curve, shape (paths, D); its tangent part is carried.
+        bandwidth: σ, one number or one per curve; None takes the default of a `carre.Geometry`.
+        dimension: Dimension of the tangent spaces; None counts the eigenvalues above ⅓ along each curve.
+        progress: Told how far the work is.
+
+    Returns:
+        The vector at every node, shape (paths, nodes, D), or images where the vectors were; at the end of the curves it
+        is ``[:, -1]``.
+
+    Example:
+        >>> from carre.fields import ExactField
+        >>> from carre.manifolds import Sphere
+        >>> angle = torch.linspace(0, torch.pi / 2, 20, dtype=torch.float64)
+        >>> quarter = Path.through(torch.stack([angle.cos(), angle.sin()], 1))
+        >>> carried = transport(ExactField(Sphere(1)), quarter, [[0.0, 1.0]], 0.1, dimension=1)
+        >>> carried[0, -1].round(decimals=6)
+        array([-1.,  0.])
+    """
+    question = ask(field, vectors, bandwidth, name="vectors", task="transport").detached()
+    if not isinstance(path, Path):
+        raise ArgumentError("path", "be a Path", got=type(path).__name__, remedy="Path.through(nodes) makes one")
+    if path.dim != question.field.dim:
+        raise ArgumentError("path", f"run in the field's space, dimension {question.field.dim}", got=path.dim)
+    if len(question.points) != len(path):
+        raise ArgumentError("vectors", f"be one per path, {len(path)}", got=len(question.points))
+    nodes = path.nodes.to(question.points.device)
+
+    def part(nodes: Tensor, v: Tensor, s: Tensor) -> Tensor:
+        bases = bases_along(question.field, nodes, s, dimension)
+        turns = polar_factor(bases[:, 1:].mT @ bases[:, :-1])
+        coordinates = [torch.einsum("pda,pd->pa", bases[:, 0], v)]
+        for turn in turns.unbind(1):
+            coordinates.append(torch.einsum("pab,pb->pa", turn, coordinates[-1]))
+        return torch.einsum("pnda,pna->pnd", bases, torch.stack(coordinates, 1))
+
+    vectors, sigma = question.points.to(nodes), question.bandwidth.to(nodes)
+    carried = question.compute(part, nodes, vectors, sigma, points_per_item=path.n_nodes, progress=progress)
+    return question.given.restore_vectors(carried)
 
 
 def _follow(
-    field: MetricField,
-    points: Float[Tensor, "p dim"],
-    velocities: Float[Tensor, "p dim"],
-    bandwidth: Float[Tensor, " p"],
-    dim: int | None,
-    n_steps: int,
+    field: MetricField, points: Tensor, velocities: Tensor, bandwidth: Tensor, dimension: int | None, n_steps: int
 ) -> Float[Tensor, "p nodes dim"]:
-    """Take equal steps straight ahead along the data."""
-    basis = bases_along(field, points[:, None], bandwidth, dim)[:, 0]
+    """Take equal steps straight ahead along the data: arcs that start in a tangent direction and end on the data."""
+    basis = bases_along(field, points[:, None], bandwidth, dimension)[:, 0]
     # The dimension at the start holds all along, also where the curve comes to an edge.
-    dims = dim if dim is not None else (basis.square().sum(1) > 0.5).sum(-1)
-    tangent = _project(basis, velocities)
-    distance = torch.linalg.vector_norm(tangent, dim=-1, keepdim=True) / n_steps
+    kept = dimension if dimension is not None else (basis.square().sum(1) > 0.5).sum(-1)
+    tangent = projected(basis, velocities)
+    distance = lengths(tangent)[:, None] / n_steps
     direction, nodes = normalize(tangent, dim=-1), [points]
     for _ in range(n_steps):
-        nodes.append(_step(field, nodes[-1], direction, distance, bandwidth, basis))
-        basis = bases_along(field, nodes[-1][:, None], bandwidth, dims)[:, 0]
-        direction = normalize(_project(basis, nodes[-1] - nodes[-2]), dim=-1)
+        across, along = torch.zeros_like(points), distance
+        for _ in range(_LANDINGS):
+            back = pull(field, nodes[-1] + along * direction + across, bandwidth)
+            across = across + back - projected(basis, back)
+            # An arc that turns by φ goes along by its length times sin φ/φ, and across by tan(φ/2) times as much.
+            along = distance * torch.sinc(2 / torch.pi * torch.atan2(lengths(across)[:, None], along))
+        nodes.append(nodes[-1] + along * direction + across)
+        basis = bases_along(field, nodes[-1][:, None], bandwidth, kept)[:, 0]
+        direction = normalize(projected(basis, nodes[-1] - nodes[-2]), dim=-1)
     return torch.stack(nodes, 1)
-
-
-def _step(
-    field: MetricField,
-    points: Float[Tensor, "p dim"],
-    direction: Float[Tensor, "p dim"],
-    distance: Float[Tensor, "p 1"],
-    bandwidth: Float[Tensor, " p"],
-    basis: Float[Tensor, "p dim d"],
-) -> Float[Tensor, "p dim"]:
-    """Go along an arc of given length that starts in a tangent direction and ends on the data."""
-    across, along = torch.zeros_like(points), distance
-    for _ in range(_LANDINGS):
-        back = pull(field, points + along * direction + across, bandwidth)
-        across = across + back - _project(basis, back)
-        # An arc that turns by φ goes along by its length times sin φ/φ, and across by tan(φ/2) times as much.
-        height = torch.linalg.vector_norm(across, dim=-1, keepdim=True)
-        along = distance * torch.sinc(2 / torch.pi * torch.atan2(height, along))
-    return points + along * direction + across
-
-
-def _project(basis: Float[Tensor, "p dim d"], vectors: Float[Tensor, "p dim"]) -> Float[Tensor, "p dim"]:
-    return torch.einsum("pda,pa->pd", basis, torch.einsum("pda,pd->pa", basis, vectors))

@@ -2,132 +2,285 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from carre.boundary import as_bandwidth, as_points
-from carre.fields import Bandwidth, MetricField
-from carre.toolkit.batches import Progress, in_parts
-from carre.toolkit.distance import walk_back
-from carre.toolkit.endpoints import Endpoints, as_endpoints
-from carre.toolkit.graph import as_graph
-from carre.toolkit.path import Path, checked_integer, checked_nodes, examine
-from carre.toolkit.relaxation import relax
-from carre.toolkit.shortening import feet, settle, shorten
+from carre.backend import Progress
+from carre.boundary import ArgumentError, checked_integer
+from carre.fields import Bandwidth, DataField, MetricField
+from carre.toolkit.graph import SampleGraph, graph_for
+from carre.toolkit.landing import lengths, pull, walk_back
+from carre.toolkit.path import (
+    Path,
+    bases_along,
+    checked_nodes,
+    draw_curves,
+    evenly_spaced,
+    examine,
+    leaving,
+    one_by_one,
+    polar_factor,
+    projected,
+    rows_of,
+)
+from carre.toolkit.question import Pairs, Question, accepted, ask, check_number
 
-_METHODS = ("shortening", "energy")
 # Coarse curves only show the finer ones the way.
 _COARSE_SWEEPS = 5
+_LANDINGS = 2
+_SHORTEST_STEP, _SHORTEST_ENERGY_STEP = 1 / 32, 1 / 64
 
 
-@torch.no_grad()
-def geodesic(
-    field: MetricField,
-    start: Any,
-    end: Any,
-    bandwidth: Bandwidth,
-    *,
-    samples: Any = None,
-    n_nodes: int = 33,
-    method: str = "shortening",
-    ridge: float = 1e-3,
-    dim: int | None = None,
-    max_sweeps: int = 200,
-    tolerance: float = 1e-6,
-    progress: Progress | None = None,
-) -> Path:
-    """Find the shortest curves on the data between pairs of points: locally shortest, from where they start.
+@dataclass(frozen=True, eq=False)
+class Geodesic:
+    """The shortest curves on the data between pairs of points: locally shortest, from where they start.
 
     Without samples, curves start as straight lines that are pulled onto the data, from coarse to fine. That is right
     on a sphere or a torus, and wrong on a Swiss roll, where the pull leads onto other sheets: the path then says that
-    it is not connected. With samples, curves start as the shortest ways over them.
+    it is not connected. With samples, curves start as the shortest ways over them. ``arrived`` says whether curves came
+    to rest, ``connected`` whether they stay on the data. Ends that lie off the data are kept, and the first and last
+    segments lead onto them.
 
-    Args:
-        field: The field; its denoiser is needed.
-        start: Where curves start, shape (n, D), or one point for all.
-        end: Where they end, as many points, or one for all.
-        bandwidth: σ, one number or one per pair.
-        samples: Samples of the data, or a `sample_graph` of them. None starts from straight lines.
-        n_nodes: Nodes of every curve, ends included.
-        method: "shortening" minimizes the length on the data themselves. "energy" minimizes the length in the metric
-            (G + λI)⁻¹, which also exists off the data; it starts from the shortened curve, needs derivatives of
-            G, and sags inwards by about (3/16)λθ²R on an arc of angle θ and radius R.
-        ridge: λ of the energy.
-        dim: Dimension of the data; None counts the eigenvalues above ⅓ along each curve.
+    Attributes:
+        samples: Samples of the data, or a `sample_graph` of them. None takes the landmarks of a `carre.Geometry`, and
+            starts from straight lines in other fields.
+        dimension: Dimension of the data; None counts the eigenvalues above ⅓ along each curve.
         max_sweeps: Sweeps at most.
         tolerance: Curves are at rest when a sweep changes their energy by less than this, relatively.
-        progress: Told how far the work is.
-
-    Returns:
-        The curves. ``arrived`` says whether they came to rest, ``connected`` whether they stay on the data. Ends that
-        lie off the data are kept, and the first and last segments lead onto them.
 
     Example:
         >>> from carre.fields import ExactField
         >>> from carre.manifolds import Sphere
-        >>> path = geodesic(ExactField(Sphere(2)), [[1.0, 0.0, 0.0]], [[0.0, 1.0, 0.0]], 0.1)
-        >>> path.arc_length()
+        >>> from carre.toolkit import path
+        >>> samples = Sphere(2).sample(50, generator=torch.Generator().manual_seed(0))
+        >>> method = Geodesic(samples=samples, dimension=2)
+        >>> path(ExactField(Sphere(2)), [[1.0, 0.0, 0.0]], [[0.0, 1.0, 0.0]], 0.1, method=method).arc_length()
         tensor([1.5708], dtype=torch.float64)
     """
-    _check_options(method, ridge, tolerance)
-    n_nodes, max_sweeps = checked_nodes(n_nodes), checked_integer(max_sweeps, name="max_sweeps", least=1)
-    ends = as_endpoints(field, start, end, bandwidth, names=("start", "end"))
-    curves, is_joined = _first_curves(field, ends, samples, n_nodes)
 
-    def part(first: Tensor, joined: Tensor, s: Tensor) -> tuple[Tensor, ...]:
-        nodes = first if samples is not None else _unfold(field, first, s, n_nodes, dim, tolerance)
-        arrived = torch.zeros_like(joined)
-        rows = joined.nonzero()[:, 0]
+    samples: Any = None
+    dimension: int | None = None
+    max_sweeps: int = 200
+    tolerance: float = 1e-6
+
+    default_nodes: ClassVar[int] = 33
+
+    def __post_init__(self) -> None:
+        checked_integer(self.max_sweeps, name="max_sweeps", least=1)
+        check_number(self.tolerance, "be at least 0", lambda x: x >= 0, name="tolerance")
+
+    def draw(self, pairs: Pairs, n_nodes: int, progress: Progress | None = None) -> Path:
+        """Find first curves, over samples or straight, and shorten them."""
+        graph = graph_for(pairs, self.samples)
+
+        def part(a: Tensor, b: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+            return self._shortest(pairs.field, graph, a, b, s, n_nodes)
+
+        def reason(arrived: bool, connected: bool, strayed: float, joined: bool) -> str:
+            if not joined:
+                return (
+                    "start and end lie in different components of the data: no chain of neighboring samples joins "
+                    "them. The nodes are those of the straight line"
+                )
+            if not connected:
+                around = "the way leads around a gap: give samples to find it, method=Geodesic(samples=...)"
+                return (
+                    f"{leaving(strayed)}: start and end may lie in different components, or "
+                    f"{around if graph is None else 'the samples leave a gap'}. "
+                    f"Or n_nodes={n_nodes} are too few to follow the data: increase n_nodes"
+                )
+            return "" if arrived else f"still shortening after max_sweeps={self.max_sweeps}"
+
+        ends = pairs.start, pairs.end, pairs.bandwidth
+        return draw_curves(pairs, part, reason, *ends, n_nodes=n_nodes, progress=progress)
+
+    def _shortest(
+        self, field: MetricField, graph: SampleGraph | None, start: Tensor, end: Tensor, sigma: Tensor, n_nodes: int
+    ) -> tuple[Tensor, ...]:
+        """Return the nodes of geodesics, and of each whether it came to rest, is connected, strays, and has a way."""
+        if graph is None:
+            nodes = self._unfold(field, torch.stack([start, end], 1), sigma, n_nodes)
+            joined = torch.ones(len(start), dtype=torch.bool, device=start.device)
+        else:
+            nodes, joined = graph.curves(start, end, n_nodes)
+        arrived, rows = torch.zeros_like(joined), joined.nonzero()[:, 0]
         if len(rows) > 0:
-            options: dict[str, Any] = {"max_sweeps": max_sweeps, "tolerance": tolerance}
-            found = _land_inner(field, nodes[rows], s[rows])
-            found, arrived[rows] = shorten(field, found, s[rows], dim=dim, **options)
-            if method == "energy":
-                found, arrived[rows] = relax(field, found, s[rows], ridge=ridge, **options)
+            landed = _with_inner(nodes[rows], _settle(field, nodes[rows, 1:-1], sigma[rows]))
+            found, arrived[rows] = self._refine(field, landed, sigma[rows])
             nodes = nodes.index_copy(0, rows, found)
-        connected, strayed = examine(field, nodes, s)
-        return nodes, arrived, connected & joined, strayed
+        connected, strayed = examine(field, nodes, sigma)
+        return nodes, arrived, connected & joined, strayed, joined
 
-    numbers = 64 * n_nodes * field.dim
-    nodes, arrived, connected, strayed = in_parts(
-        part, curves, is_joined, ends.bandwidth, numbers_per_item=numbers, progress=progress
-    )
-    flags = zip(is_joined.tolist(), connected.tolist(), arrived.tolist(), strayed.tolist(), strict=True)
-    known: dict[str, Any] = {"with_samples": samples is not None, "n_nodes": n_nodes, "max_sweeps": max_sweeps}
-    reasons = tuple(_reason(*flag, **known) for flag in flags)
-    return Path(nodes, arrived, connected, strayed, reasons)
+    def _unfold(self, field: MetricField, nodes: Tensor, sigma: Tensor, n_nodes: int) -> Float[Tensor, "p nodes dim"]:
+        """Refine curves from their two ends: land the middles of segments, which may be far, shorten, and again."""
+        while nodes.shape[1] < n_nodes:
+            middles = (nodes[:, 1:] + nodes[:, :-1]) / 2
+            near = walk_back(field, *one_by_one(middles, sigma))
+            middles = _settle(field, near.reshape(middles.shape), sigma)
+            nodes = torch.cat([torch.stack([nodes[:, :-1], middles], 2).flatten(1, 2), nodes[:, -1:]], 1)
+            nodes, _ = self._shorten(field, nodes, sigma, _COARSE_SWEEPS)
+        return nodes if nodes.shape[1] == n_nodes else evenly_spaced(nodes, n_nodes)
+
+    def _refine(self, field: MetricField, nodes: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
+        """Shorten curves; return them, and whether each came to rest."""
+        return self._shorten(field, nodes, sigma, self.max_sweeps)
+
+    def _shorten(
+        self, field: MetricField, nodes: Float[Tensor, "p n dim"], bandwidth: Float[Tensor, " p"], max_sweeps: int
+    ) -> tuple[Float[Tensor, "p n dim"], Bool[Tensor, " p"]]:
+        """Minimize Σ|x_{k+1} − x_k|² on the data with fixed ends; return the nodes, and whether each curve is at rest.
+
+        Steps along the gradient would need O(n²) sweeps [THEORY §4.7]; here each sweep solves the chain of tangent
+        spaces for the step that would straighten the curve if the data were flat, and lands.
+        """
+        nodes, rounding = nodes.clone(), 100 * torch.finfo(nodes.dtype).eps
+        energy, step = _energy(nodes), nodes.new_ones(len(nodes))
+        arrived = torch.full_like(step, nodes.shape[1] <= 2, dtype=torch.bool)
+        active = ~arrived
+        for rows in rows_of(active, max_sweeps):
+            curve, sigma = nodes[rows], bandwidth[rows]
+            bases = bases_along(field, curve[:, 1:-1], sigma, self.dimension)
+            move, share = _newton_step(curve, bases)
+            # No longer than a segment.
+            inner = curve[:, 1:-1] + (step[rows] / share.clamp_min(1.0))[:, None, None] * move
+            trial = _with_inner(curve, _settle(field, inner, sigma, bases))
+            reached = _energy(trial)
+            gain = (energy[rows] - reached) / energy[rows].clamp_min(torch.finfo(energy.dtype).tiny)
+            better = gain > -rounding
+            nodes[rows[better]], energy[rows[better]] = trial[better], reached[better]
+            step[rows] = torch.where(better, (2 * step[rows]).clamp(max=1.0), step[rows] / 2)
+            at_rest = better & (gain < max(self.tolerance, rounding)) & (share < 1)
+            # Where landing undoes the smallest step, the curve is as short as the field lets it be; or it is a point.
+            at_rest |= (step[rows] < _SHORTEST_STEP) | (reached < (rounding * sigma).square())
+            arrived[rows], active[rows] = at_rest, ~at_rest
+        return nodes, arrived
+
+
+@dataclass(frozen=True, eq=False)
+class EnergyGeodesic(Geodesic):
+    """The curves of least energy in the metric (G + λI)⁻¹, which also exists off the data.
+
+    They start from the shortened curves, need derivatives of G, and sag inwards by about (3/16)λθ²R on an arc of angle
+    θ and radius R.
+
+    Attributes:
+        samples: As for `Geodesic`.
+        dimension: As for `Geodesic`.
+        max_sweeps: Sweeps at most, of shortening and of the energy.
+        tolerance: Curves are at rest when a sweep changes their energy by less than this, relatively.
+        ridge: λ.
+
+    Example:
+        >>> from carre.fields import ExactField
+        >>> from carre.manifolds import Sphere
+        >>> from carre.toolkit import path
+        >>> start, end, method = [[1.0, 0.0]], [[0.0, 1.0]], EnergyGeodesic(ridge=0.1)
+        >>> energy = path(ExactField(Sphere(1)), start, end, 0.1, method=method, n_nodes=9)
+        >>> energy.nodes.norm(dim=-1).min().round(decimals=2)  # about 1 − (3/16)·0.1·(π/2)²
+        tensor(0.9600, dtype=torch.float64)
+    """
+
+    ridge: float = 1e-3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number(self.ridge, "be positive, or G could not be inverted", lambda x: x > 0, name="ridge")
+
+    def _refine(self, field: MetricField, nodes: Tensor, bandwidth: Tensor) -> tuple[Tensor, Tensor]:
+        """Minimize E = (1 + λ)(n/2)Σ d_kᵀ(G(mid_k) + λI)⁻¹d_k over curves with fixed ends [THEORY §4.7].
+
+        G keeps its own ridge, if it has one. Directions along the data cost 1, directions across (1 + λ)/λ: no landing
+        is needed. The gradient is preconditioned by B(T⁻¹ ⊗ I)B with B = (G + λI)^½ at the nodes and T the chain of
+        second differences, which makes the number of sweeps independent of λ and of the number of nodes.
+        """
+        nodes, _ = super()._refine(field, nodes, bandwidth)
+        tolerance = max(self.tolerance, 100 * torch.finfo(nodes.dtype).eps)
+        energy, slope = self._energy_and_slope(field, nodes, bandwidth)
+        step = nodes.new_ones(len(nodes))
+        arrived = torch.full_like(step, nodes.shape[1] <= 2, dtype=torch.bool)
+        active = ~arrived
+        for rows in rows_of(active, self.max_sweeps):
+            curve, sigma = nodes[rows], bandwidth[rows]
+            move = self._preconditioned(field, curve, sigma, slope[rows])
+            trial = _with_inner(curve, curve[:, 1:-1] - step[rows, None, None] * move)
+            reached, steepness = self._energy_and_slope(field, trial, sigma)
+            gain = (energy[rows] - reached) / energy[rows].clamp_min(torch.finfo(energy.dtype).tiny)
+            better = gain >= 0
+            kept = rows[better]
+            nodes[kept], energy[kept], slope[kept] = trial[better], reached[better], steepness[better]
+            step[rows] = torch.where(better, (1.5 * step[rows]).clamp(max=1.0), step[rows] / 2)
+            at_rest = (better & (gain < tolerance)) | (step[rows] < _SHORTEST_ENERGY_STEP)
+            arrived[rows], active[rows] = at_rest, ~at_rest
+        return nodes, arrived
+
+    def _energy_and_slope(
+        self, field: MetricField, nodes: Float[Tensor, "p n dim"], bandwidth: Float[Tensor, " p"]
+    ) -> tuple[Float[Tensor, " p"], Float[Tensor, "p inner dim"]]:
+        """Compute E, and its gradient in the inner nodes."""
+        segments = nodes.shape[1] - 1
+        with torch.enable_grad():
+            free = nodes.detach().requires_grad_()
+            middles = (free[:, 1:] + free[:, :-1]) / 2
+            steps = free.diff(dim=1).flatten(0, 1)
+            metric = field.metric(*one_by_one(middles, bandwidth))
+            metric = metric.with_ridge(metric.ridge + self.ridge)
+            parts = (steps * metric.solve(steps)).sum(-1).reshape(len(nodes), segments)
+            energy = 0.5 * (1 + self.ridge) * segments * parts.sum(-1)
+            (slope,) = torch.autograd.grad(energy.sum(), free)
+        return energy.detach(), slope[:, 1:-1]
+
+    def _preconditioned(
+        self, field: MetricField, nodes: Tensor, bandwidth: Tensor, slope: Float[Tensor, "p inner dim"]
+    ) -> Float[Tensor, "p inner dim"]:
+        """Compute the step that would end at the minimum if G were the same everywhere."""
+        count = slope.shape[1]
+        spectrum = field.metric(*one_by_one(nodes[:, 1:-1], bandwidth)).spectrum()
+        vectors = spectrum.vectors.reshape(*slope.shape, -1)
+        floor = math.sqrt(spectrum.floor + self.ridge)
+        roots = ((spectrum.values + self.ridge).sqrt() - floor).reshape(len(nodes), count, -1)
+
+        def root(v: Tensor) -> Tensor:
+            coordinates = torch.einsum("pnda,pnd->pna", vectors, v)
+            return floor * v + torch.einsum("pnda,pna->pnd", vectors, roots * coordinates)
+
+        ones = torch.ones(count - 1, dtype=slope.dtype, device=slope.device)
+        second = 2 * torch.eye(count).to(slope) - torch.diag(ones, 1) - torch.diag(ones, -1)
+        smooth = torch.einsum("nm,pmd->pnd", torch.linalg.inv(second), root(slope))
+        return root(smooth) / ((1 + self.ridge) * (count + 1))
 
 
 @torch.no_grad()
-def geodesic_distances(
-    field: MetricField,
+def distances(
+    field: MetricField | DataField,
     points: Any,
-    others: Any,
-    bandwidth: Bandwidth,
+    others: Any = None,
+    bandwidth: Bandwidth | None = None,
     *,
     samples: Any = None,
     n_nodes: int = 33,
-    dim: int | None = None,
+    dimension: int | None = None,
     max_sweeps: int = 200,
     tolerance: float = 1e-6,
     progress: Progress | None = None,
 ) -> Any:
     """Compute the geodesic distances between all pairs of two sets of points, shape (n, m).
 
-    Points off the data count as their feet: the way onto the data adds nothing.
+    Points off the data count as their foot points: the way onto the data adds nothing.
 
     Args:
         field: The field; its denoiser is needed.
         points: Points on the data, shape (n, D).
         others: Other points, shape (m, D); None takes the distances among ``points``, each pair once.
-        bandwidth: σ.
-        samples: Samples of the data, or a `sample_graph` of them; see `geodesic`.
+        bandwidth: σ, one number; None takes the default of a `carre.Geometry`.
+        samples: Samples of the data, or a `sample_graph` of them; see `Geodesic`.
         n_nodes: Nodes of every geodesic.
-        dim: Dimension of the data; None counts the eigenvalues above ⅓ along each curve.
+        dimension: Dimension of the data; None counts the eigenvalues above ⅓ along each curve.
         max_sweeps: Sweeps at most.
         tolerance: Relative change of the energy at rest.
         progress: Told how far the work is.
@@ -139,32 +292,49 @@ def geodesic_distances(
         >>> from carre.fields import ExactField
         >>> from carre.manifolds import Sphere
         >>> axes = torch.eye(3, dtype=torch.float64)
-        >>> geodesic_distances(ExactField(Sphere(2)), axes[:1], axes[1:], 0.1)
+        >>> distances(ExactField(Sphere(2)), axes[:1], axes[1:], 0.1)
         tensor([[1.5708, 1.5708]], dtype=torch.float64)
     """
-    given = as_points(points, dim=field.dim)
-    first = given.tensor.detach()
-    second = first if others is None else as_points(others, dim=field.dim, name="others").tensor.detach().to(first)
-    sigma = as_bandwidth(bandwidth, first[:1])
-    first, second = (feet(field, x, sigma.expand(len(x)), dim) for x in (first, second))
-    graph = None if samples is None else as_graph(field, samples, sigma, first)
-    n_nodes = checked_nodes(n_nodes)
-    options: dict[str, Any] = {"n_nodes": n_nodes, "dim": dim, "max_sweeps": max_sweeps, "tolerance": tolerance}
-    shape = (len(first), len(second))
-    rows, columns = torch.ones(shape, device=first.device).triu(1 if others is None else -len(first)).nonzero().T
-    distances = first.new_zeros(shape)
+    geodesic, n_nodes = Geodesic(samples, dimension, max_sweeps, tolerance), checked_nodes(n_nodes)
+    question = ask(field, points, bandwidth, task="distances").detached()
+    sigma = question.bandwidth[:1]
+    if bool((question.bandwidth != sigma).any()):
+        raise ArgumentError("bandwidth", "be one number for all pairs", got=bandwidth)
+    first = second = foot_points(question, question.points, question.bandwidth, dimension)
+    if others is not None:
+        placed = accepted(field, others, name="others").tensor.detach().to(question.points)
+        second = foot_points(question, placed, sigma.expand(len(placed)), dimension)
+    graph = graph_for(question, samples)
+    found = first.new_zeros(len(first), len(second))
+    rows, columns = torch.ones_like(found).triu(1 if others is None else -len(first)).nonzero().T
     if len(rows) == 0:
-        return given.restore(distances)
+        return question.given.restore(found)
 
     def part(i: Tensor, j: Tensor) -> tuple[Tensor, ...]:
-        path = geodesic(field, first[i], second[j], sigma, samples=graph, **options)
-        return torch.where(path.connected, path.arc_length(), torch.inf), path.connected & ~path.arrived
+        curves = geodesic._shortest(question.field, graph, first[i], second[j], sigma.expand(len(i)), n_nodes)
+        nodes, arrived, connected, strayed, _ = curves
+        reached = Path(nodes, arrived, connected, strayed, ()).arc_length()
+        return torch.where(connected, reached, torch.inf), connected & ~arrived
 
-    numbers = 64 * n_nodes * field.dim
-    lengths, is_moving = in_parts(part, rows, columns, numbers_per_item=numbers, progress=progress)
+    numbers = 64 * n_nodes * question.field.dim
+    found[rows, columns], is_moving = question.compute(
+        part, rows, columns, numbers=numbers, points_per_item=4 * n_nodes, progress=progress
+    )
     warn_of_moving(is_moving, max_sweeps)
-    distances[rows, columns] = lengths
-    return given.restore(torch.maximum(distances, distances.mT) if others is None else distances)
+    return question.given.restore(torch.maximum(found, found.mT) if others is None else found)
+
+
+def foot_points(
+    question: Question, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"], dimension: int | None
+) -> Float[Tensor, "n dim"]:
+    """Land points across their tangent spaces: near an edge of the data they are not pulled away from it."""
+    field = question.field
+
+    def part(y: Tensor, s: Tensor) -> Tensor:
+        return _settle(field, y[:, None], s, bases_along(field, y[:, None], s, dimension))[:, 0]
+
+    landed: Tensor = question.compute(part, points, bandwidth)
+    return landed
 
 
 def warn_of_moving(is_moving: Bool[Tensor, " p"], max_sweeps: int) -> None:
@@ -178,73 +348,51 @@ def warn_of_moving(is_moving: Bool[Tensor, " p"], max_sweeps: int) -> None:
         )
 
 
-def _first_curves(
-    field: MetricField, ends: Endpoints, samples: Any, n_nodes: int
-) -> tuple[Float[Tensor, "p nodes dim"], Bool[Tensor, " p"]]:
-    """Give the curves to start from, and whether there is a way at all: over samples, or just the ends."""
-    if samples is None:
-        joined = torch.ones(len(ends.start), dtype=torch.bool, device=ends.start.device)
-        return torch.stack([ends.start, ends.end], 1), joined
-    return as_graph(field, samples, ends.bandwidth, ends.start).curves(ends.start, ends.end, n_nodes)
+def _with_inner(curve: Float[Tensor, "p n dim"], inner: Float[Tensor, "p inner dim"]) -> Float[Tensor, "p n dim"]:
+    """Replace all nodes but the ends."""
+    return torch.cat([curve[:, :1], inner, curve[:, -1:]], 1)
 
 
-def _unfold(
-    field: MetricField,
-    nodes: Float[Tensor, "p n dim"],
-    bandwidth: Float[Tensor, " p"],
-    n_nodes: int,
-    dim: int | None,
-    tolerance: float,
-) -> Float[Tensor, "p nodes dim"]:
-    """Refine curves from their two ends: land the middles of segments, shorten, and again."""
-    while nodes.shape[1] < n_nodes:
-        middles = _land_far(field, (nodes[:, 1:] + nodes[:, :-1]) / 2, bandwidth)
-        pairs = torch.stack([nodes[:, :-1], middles], 2).flatten(1, 2)
-        nodes = torch.cat([pairs, nodes[:, -1:]], 1)
-        nodes, _ = shorten(field, nodes, bandwidth, dim=dim, max_sweeps=_COARSE_SWEEPS, tolerance=tolerance)
-    return nodes if nodes.shape[1] == n_nodes else Path.through(nodes).resample(n_nodes).nodes
-
-
-def _land_inner(
-    field: MetricField, nodes: Float[Tensor, "p n dim"], bandwidth: Float[Tensor, " p"]
+def _settle(
+    field: MetricField, points: Tensor, bandwidth: Tensor, bases: Float[Tensor, "p n dim d"] | None = None
 ) -> Float[Tensor, "p n dim"]:
-    """Land all nodes but the ends."""
-    return torch.cat([nodes[:, :1], settle(field, nodes[:, 1:-1], bandwidth), nodes[:, -1:]], 1)
+    """Land the nodes of curves; with tangent bases, across them only: near an edge, the denoiser also pulls along."""
+    for _ in range(_LANDINGS if points.shape[1] > 0 else 0):
+        step = pull(field, *one_by_one(points, bandwidth)).reshape(points.shape)
+        points = points + (step if bases is None else step - projected(bases, step))
+    return points
 
 
-def _land_far(
-    field: MetricField, points: Float[Tensor, "p n dim"], bandwidth: Float[Tensor, " p"]
-) -> Float[Tensor, "p n dim"]:
-    """Land points that may be many σ away."""
-    near = walk_back(field, points.flatten(0, 1), bandwidth.repeat_interleave(points.shape[1]))
-    return settle(field, near.reshape(points.shape), bandwidth)
+def _newton_step(
+    curve: Float[Tensor, "p n dim"], bases: Float[Tensor, "p inner dim d"]
+) -> tuple[Float[Tensor, "p inner dim"], Float[Tensor, " p"]]:
+    """Compute the step of the inner nodes, and its largest length in units of the mean segment."""
+    force = curve[:, 2:] - 2 * curve[:, 1:-1] + curve[:, :-2]
+    # Where the data bend, UᵀU is short of a rotation. The rotation makes the step exact on whatever can be unrolled.
+    coupling = polar_factor(bases[:, :-1].mT @ bases[:, 1:])
+    coordinates = _solve_chain(coupling, torch.einsum("pnda,pnd->pna", bases, force))
+    move = torch.einsum("pnda,pna->pnd", bases, coordinates)
+    segment = lengths(curve.diff(dim=1)).mean(-1)
+    return move, lengths(move).amax(-1) / segment.clamp_min(torch.finfo(segment.dtype).tiny)
 
 
-def _reason(
-    joined: bool, connected: bool, arrived: bool, strayed: float, *, with_samples: bool, n_nodes: int, max_sweeps: int
-) -> str:
-    if not joined:
-        return (
-            "start and end lie in different components of the data: no chain of neighboring samples joins them. "
-            "The nodes are those of the straight line"
-        )
-    if not connected:
-        remedy = (
-            "or the samples leave a gap" if with_samples else "or the way leads around a gap: give samples to find it"
-        )
-        return (
-            f"leaves the data, by up to {strayed:.1f}σ: start and end may lie in different components, {remedy}. "
-            f"Or n_nodes={n_nodes} are too few to follow the data: increase n_nodes"
-        )
-    if not arrived:
-        return f"still shortening after max_sweeps={max_sweeps}"
-    return ""
+def _solve_chain(
+    coupling: Float[Tensor, "p links d d"], right: Float[Tensor, "p inner d"]
+) -> Float[Tensor, "p inner d"]:
+    """Solve 2a_k − C_k a_{k+1} − C_{k−1}ᵀ a_{k−1} = b_k, with a = 0 beyond the ends, by block elimination."""
+    identity = torch.eye(right.shape[-1]).to(right)
+    carried, values = [], [right[:, 0] / 2]
+    pivot = 2 * identity.expand(len(right), -1, -1)
+    for k in range(coupling.shape[1]):
+        carried.append(torch.linalg.solve(pivot, coupling[:, k]))
+        pivot = 2 * identity - coupling[:, k].mT @ carried[-1]
+        known = right[:, k + 1] + torch.einsum("pba,pb->pa", coupling[:, k], values[-1])
+        values.append(torch.linalg.solve(pivot, known))
+    for k in reversed(range(coupling.shape[1])):
+        values[k] = values[k] + torch.einsum("pab,pb->pa", carried[k], values[k + 1])
+    return torch.stack(values, 1)
 
 
-def _check_options(method: str, ridge: float, tolerance: float) -> None:
-    if method not in _METHODS:
-        raise ValueError(f"method must be 'shortening' or 'energy'; got {method!r}")
-    if not ridge > 0:
-        raise ValueError(f"ridge must be positive, or G could not be inverted; got {ridge}")
-    if not tolerance >= 0:
-        raise ValueError(f"tolerance must be at least 0; got {tolerance}")
+def _energy(nodes: Float[Tensor, "p n dim"]) -> Float[Tensor, " p"]:
+    # In float64, so that the small gains of the last sweeps can be seen.
+    return nodes.double().diff(dim=1).square().sum((-2, -1))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,32 +11,32 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from carre.boundary import as_bandwidth, as_points
-from carre.fields import Bandwidth, MetricField
+from carre.backend import Progress, in_parts, working_memory
+from carre.boundary import ArgumentError
+from carre.fields import Bandwidth, DataField, MetricField
 from carre.neighbors import NeighborIndex, build_index
-from carre.neighbors.memory import working_memory
-from carre.neighbors.protocol import checked_count
-from carre.toolkit.batches import Progress, in_parts
+from carre.neighbors.index import checked_count
 from carre.toolkit.landing import land
-from carre.toolkit.path import Path
+from carre.toolkit.path import evenly_spaced
+from carre.toolkit.question import Question, accepted, ask, bare, samples_of
 
 # Eigenvalues far above the ridge count as tangent, also the 0.36 across an edge of the data; those far below as normal.
 _RIDGE = 0.05
 # An edge at more than 30° to the tangent space is doubted, and taken only where there is no other way.
 _LARGEST_SINE = 0.5
 _DOUBT = 100.0
+_N_NEIGHBORS = 12
 
 
 @dataclass(frozen=True, eq=False)
 class SampleGraph:
     """Samples on the data, joined to their nearest neighbors; edges that leave the data count a hundredfold.
 
-    Build it with `sample_graph`; give it to `geodesic` and its relatives in place of the samples where it serves more
-    than once.
+    Build it with `sample_graph`; give it to a `Geodesic` and its relatives in place of the samples where it serves
+    more than once.
 
     Attributes:
-        field: The field.
-        bandwidth: σ.
+        question: The field, the samples, and σ.
         n_neighbors: To how many samples each is joined.
         index: The samples, moved onto the data, ready to be searched.
         weights: The lengths of the edges, a symmetric sparse matrix of SciPy.
@@ -50,22 +51,28 @@ class SampleGraph:
         (torch.Size([1, 20, 2]), tensor([True]))
     """
 
-    field: MetricField
-    bandwidth: float
+    question: Question
     n_neighbors: int
     index: NeighborIndex
     weights: Any
+
+    @property
+    def bandwidth(self) -> float:
+        """The median of σ."""
+        return float(self.question.bandwidth.median())
 
     @torch.no_grad()
     def curves(
         self, start: Float[Tensor, "p dim"], end: Float[Tensor, "p dim"], n_nodes: int
     ) -> tuple[Float[Tensor, "p nodes dim"], Bool[Tensor, " p"]]:
-        """Find the shortest ways between pairs of points, as polygons with equally spaced nodes.
+        """Find the shortest ways between pairs of points, as evenly spaced polygons, and whether there is one.
 
-        Returns:
-            The nodes, and whether there is a way; where there is none, the polygon is the straight line.
+        Where there is none, the polygon is the straight line.
         """
-        near, routes = self._are_neighbors(start, end), self._routes(start, end)
+        # Pairs as near as the nearest samples, and along the data, are joined by an edge of their own.
+        reach = self.index.search(start, self.n_neighbors).squared_distances[:, -1].sqrt().to(start)
+        near = self._lengths(start, end, torch.arange(len(end), device=end.device)[:, None])[:, 0] <= reach
+        routes = self._routes(start, end)
         pairs = zip(near.tolist(), routes, strict=True)
         direct = [[] if is_near or route is None else route for is_near, route in pairs]
         longest = max(map(len, direct))
@@ -75,15 +82,10 @@ class SampleGraph:
 
         def part(first: Tensor, last: Tensor, route: Tensor) -> Tensor:
             middle = torch.where((route >= 0)[..., None], samples[route.long().clamp_min(0)], last[:, None])
-            return Path.through(torch.cat([first[:, None], middle, last[:, None]], 1)).resample(n_nodes).nodes
+            return evenly_spaced(torch.cat([first[:, None], middle, last[:, None]], 1), n_nodes)
 
-        nodes = in_parts(part, start, end, padded, numbers_per_item=4 * (longest + n_nodes) * self.field.dim)
+        nodes = in_parts(part, start, end, padded, numbers_per_item=4 * (longest + n_nodes) * start.shape[1])
         return nodes, near | torch.tensor([route is not None for route in routes], device=start.device)
-
-    def _are_neighbors(self, start: Float[Tensor, "p dim"], end: Float[Tensor, "p dim"]) -> Bool[Tensor, " p"]:
-        """Tell which pairs are joined by an edge of their own: as near as the nearest samples, and along the data."""
-        reach = self.index.search(start, self.n_neighbors).squared_distances[:, -1].sqrt().to(start)
-        return self._lengths(start, end, torch.arange(len(end), device=end.device)[:, None])[:, 0] <= reach
 
     def _routes(self, start: Float[Tensor, "p dim"], end: Float[Tensor, "p dim"]) -> list[list[int] | None]:
         """Find the samples on the shortest way of every pair; None where there is none."""
@@ -106,15 +108,15 @@ class SampleGraph:
         self, points: Float[Tensor, "n dim"], others: Float[Tensor, "m dim"], chosen: Int[Tensor, "n k"]
     ) -> Float[Tensor, "n k"]:
         """Measure the edges from each point to those that are chosen for it, asked at both of their ends."""
-        k = chosen.shape[1]
+        k, field = chosen.shape[1], self.question.field
 
         def part(x: Tensor, near: Tensor) -> Tensor:
             there, sigma = others[near], x.new_full((len(x) * k,), self.bandwidth)
-            forward = _edge_lengths(self.field, x, sigma[: len(x)], there)
-            backward = _edge_lengths(self.field, there.flatten(0, 1), sigma, x.repeat_interleave(k, 0)[:, None])
+            forward = _edge_lengths(field, x, sigma[: len(x)], there)
+            backward = _edge_lengths(field, there.flatten(0, 1), sigma, x.repeat_interleave(k, 0)[:, None])
             return torch.maximum(forward, backward.reshape(forward.shape))
 
-        lengths: Tensor = in_parts(part, points, chosen, numbers_per_item=64 * (1 + k) * self.field.dim)
+        lengths: Tensor = self.question.compute(part, points, chosen, points_per_item=1 + k)
         return lengths
 
     def _with_ends(self, starts: Float[Tensor, "s dim"], ends: Float[Tensor, "e dim"]) -> Any:
@@ -122,8 +124,8 @@ class SampleGraph:
         from scipy.sparse import coo_array  # noqa: PLC0415  (slow to import)
 
         points = torch.cat([starts, ends])
-        sigma = as_bandwidth(self.bandwidth, points)
-        landed = in_parts(lambda x, s: land(self.field, x, s), points, sigma, numbers_per_item=16 * self.field.dim)
+        sigma = points.new_full((len(points),), self.bandwidth)
+        landed = self.question.compute(partial(land, self.question.field), points, sigma)
         found = self.index.search(landed, self.n_neighbors).indices
         lengths = self._lengths(landed, self.index.samples.to(points), found)
         total = self.index.n_samples + len(points)
@@ -138,7 +140,12 @@ class SampleGraph:
 
 @torch.no_grad()
 def sample_graph(
-    field: MetricField, samples: Any, bandwidth: Bandwidth, *, n_neighbors: int = 12, progress: Progress | None = None
+    field: MetricField | DataField,
+    samples: Any,
+    bandwidth: Bandwidth | None = None,
+    *,
+    n_neighbors: int = _N_NEIGHBORS,
+    progress: Progress | None = None,
 ) -> SampleGraph:
     """Join samples to their nearest neighbors, once for many geodesics.
 
@@ -146,9 +153,9 @@ def sample_graph(
     is at more than 30° to the tangent space: such an edge is a short circuit between sheets, or samples are sparse.
 
     Args:
-        field: The field.
+        field: The field; its denoiser is needed.
         samples: Samples of the data, thousands rather than millions.
-        bandwidth: σ.
+        bandwidth: σ, one number or one per sample; None takes the default of a `carre.Geometry`.
         n_neighbors: To how many samples each is joined.
         progress: Told how far the work is.
 
@@ -159,61 +166,68 @@ def sample_graph(
         >>> sample_graph(ExactField(Sphere(1)), circle, 0.1, n_neighbors=5).weights.shape
         (100, 100)
     """
+    question = ask(field, samples, bandwidth, name="samples", task="graph of samples").detached()
+    return _joined(question, n_neighbors, progress)
+
+
+def graph_for(question: Question, samples: Any) -> SampleGraph | None:
+    """Return the graph that curves start from: given, made of samples, or kept by the field, which has one for each σ.
+
+    At the median scale of the question. None, where no samples are known, for straight lines.
+    """
+    sigma = question.bandwidth
+    if samples is None:
+        is_one = bool((sigma == sigma[0]).all())
+        samples = samples_of(question.asked, float(sigma[0]) if is_one else None)
+    elif not isinstance(samples, SampleGraph):
+        samples = accepted(question.asked, samples, name="samples").tensor.detach()
+    if samples is None:
+        return None
+    if isinstance(samples, SampleGraph):
+        if samples.index.dim != question.field.dim:
+            got = f"a graph in dimension {samples.index.dim}"
+            raise ArgumentError("samples", f"have {question.field.dim} columns", got=got)
+        return samples
+    points = samples.to(question.points)
+    asked = replace(question, points=points, bandwidth=sigma.median().expand(len(points)))
+    return _joined(asked, min(_N_NEIGHBORS, len(points) - 1))
+
+
+def _joined(question: Question, n_neighbors: int, progress: Progress | None = None) -> SampleGraph:
+    """Land the samples that a question is about, and measure the edges between neighbors."""
     from scipy.sparse import coo_array  # noqa: PLC0415  (slow to import)
 
-    tensor = as_points(samples, dim=field.dim, name="samples").tensor.detach()
-    if len(tensor) < 2:
-        raise ValueError(f"samples must be at least 2, to be joined; got {len(tensor)}")
-    n_neighbors = checked_count(n_neighbors, len(tensor) - 1)
-    sigma = as_bandwidth(bandwidth, tensor)
-    landed = in_parts(lambda x, s: land(field, x, s), tensor, sigma, numbers_per_item=16 * field.dim)
+    count, field, sigma = len(question.points), question.field, question.bandwidth
+    if count < 2:
+        raise ArgumentError("samples", "be at least 2, to be joined", got=count)
+    n_neighbors = checked_count(n_neighbors, count - 1)
+    landed = question.compute(partial(land, field), question.points, sigma)
     index = build_index(landed)
     # One more, since a sample is its own nearest neighbor; edges to itself are never taken.
     found = index.search(landed, n_neighbors + 1).indices
-    lengths = in_parts(
-        lambda x, s, near: _edge_lengths(field, x, s, landed[near]),
-        landed,
-        sigma,
-        found,
-        numbers_per_item=(64 + 4 * n_neighbors) * field.dim,
-        progress=progress,
-    )
-    here = torch.arange(len(tensor), device=found.device).repeat_interleave(n_neighbors + 1)
-    lengths, there = lengths.flatten(), found.flatten()
+
+    def part(x: Tensor, s: Tensor, near: Tensor) -> Tensor:
+        return _edge_lengths(field, x, s, landed[near])
+
+    numbers = (64 + 4 * n_neighbors) * field.dim
+    lengths = question.compute(part, landed, sigma, found, numbers=numbers, progress=progress).flatten()
+    here = torch.arange(count, device=found.device).repeat_interleave(n_neighbors + 1)
+    there = found.flatten()
     # Where only one of two samples is among the nearest of the other, the edge is also asked at its other end.
-    one_way = ~torch.isin(here * len(tensor) + there, there * len(tensor) + here)
+    one_way = ~torch.isin(here * count + there, there * count + here)
     if bool(one_way.any()):
-        lengths[one_way] = torch.maximum(
-            lengths[one_way],
-            in_parts(
-                lambda i, j: _edge_lengths(field, landed[j], sigma[j], landed[i, None])[:, 0],
-                here[one_way],
-                there[one_way],
-                numbers_per_item=64 * field.dim,
-            ),
+        backward = question.compute(
+            lambda i, j: _edge_lengths(field, landed[j], sigma[j], landed[i, None])[:, 0], here[one_way], there[one_way]
         )
+        lengths[one_way] = torch.maximum(lengths[one_way], backward)
     ends = (here.cpu().numpy(), there.cpu().numpy())
-    weights = coo_array((lengths.double().cpu().numpy(), ends), shape=(len(tensor), len(tensor))).tocsr()
-    return SampleGraph(field, float(sigma.median()), n_neighbors, index, weights.maximum(weights.T))
-
-
-def as_graph(
-    field: MetricField, samples: Any, bandwidth: Float[Tensor, " p"], like: Float[Tensor, "n dim"]
-) -> SampleGraph:
-    """Accept a graph, or build one from samples at the median scale of the pairs."""
-    if isinstance(samples, SampleGraph):
-        if samples.index.dim != field.dim:
-            raise ValueError(f"samples must have {field.dim} columns; got a graph in dimension {samples.index.dim}")
-        return samples
-    tensor = as_points(samples, dim=field.dim, name="samples").tensor.to(like)
-    return sample_graph(field, tensor, float(bandwidth.median()), n_neighbors=min(12, len(tensor) - 1))
+    weights = coo_array((lengths.double().cpu().numpy(), ends), shape=(count, count)).tocsr()
+    # The bare field is asked for ways, without progress bars within those of curves.
+    return SampleGraph(replace(question, asked=bare(question.asked)), n_neighbors, index, weights.maximum(weights.T))
 
 
 def _edge_lengths(
-    field: MetricField,
-    points: Float[Tensor, "n dim"],
-    bandwidth: Float[Tensor, " n"],
-    others: Float[Tensor, "n k dim"],
+    field: MetricField, points: Tensor, bandwidth: Tensor, others: Float[Tensor, "n k dim"]
 ) -> Float[Tensor, "n k"]:
     """Compute |d| for edges along the data, a hundredfold for edges that leave them.
 
@@ -221,12 +235,9 @@ def _edge_lengths(
     eigenvalues of G. Asked at the point and not halfway: between two sheets G is largest across them.
     """
     edges = others - points[:, None]
-    factor = field.metric(points, bandwidth).factor
-    inner = torch.einsum("nrd,nkd->nrk", factor, edges)
-    small = factor @ factor.mT + _RIDGE * torch.eye(factor.shape[1]).to(factor)
-    explained = (inner * torch.linalg.solve(small, inner)).sum(1)
+    across = _RIDGE * field.metric(points, bandwidth).with_ridge(_RIDGE).solve(edges)
     squared = edges.square().sum(-1)
-    doubtful = squared - explained > _LARGEST_SINE**2 * squared
+    doubtful = (edges * across).sum(-1) > _LARGEST_SINE**2 * squared
     # A length of zero would be no edge at all.
     return squared.sqrt().clamp_min(torch.finfo(squared.dtype).eps) * torch.where(doubtful, _DOUBT, 1.0)
 

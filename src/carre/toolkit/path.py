@@ -1,21 +1,24 @@
-"""Curves as values: what interpolations, geodesics and exponential maps return."""
+"""Curves as values, and what a field says along them."""
 
 from __future__ import annotations
 
-import operator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from carre.boundary import as_points
+from carre.backend import Progress
+from carre.boundary import ArgumentError, as_points, checked_integer
 from carre.fields import MetricField
 from carre.neighbors import build_index
-from carre.toolkit.distance import distance_from_data
-from carre.toolkit.landing import straying
+from carre.toolkit.landing import lengths, pull, walked_distance
+from carre.toolkit.question import Question
+from carre.toolkit.tangent import TANGENT_ABOVE
 
 # Where a segment is asked how far it is from the data. A quarter beside the middle: halfway between two equal sheets
 # the denoiser does not know which one to name, and points to neither.
@@ -27,6 +30,8 @@ _LEAST_JUMP, _SURE_JUMP = 1.5, 10.0
 # In σ: inner nodes are landed, or nearly.
 _LARGEST_DISTANCE = 3.0
 _FAR = 2.0
+# Directions of two tangent spaces that are at right angles have nothing in common.
+_RIGHT_ANGLE = 1e-6
 _NOT_EXAMINED = "not examined: no field was asked"
 
 
@@ -67,12 +72,11 @@ class Path:
 
         No field is asked whether they stay on the data.
         """
-        shape = nodes.shape if isinstance(nodes, Tensor) else np.shape(nodes)
-        if len(shape) not in (2, 3) or shape[-2] < 2:
-            raise ValueError(f"nodes must have shape (paths, nodes, dim) with at least 2 nodes; got {tuple(shape)}")
-        flat = nodes if isinstance(nodes, Tensor) else np.asarray(nodes)
-        tensor = as_points(flat.reshape(-1, shape[-1]), name="nodes").tensor.detach()
-        tensor = tensor.reshape(-1, *shape[-2:])
+        given = nodes if isinstance(nodes, Tensor) else np.asarray(nodes)
+        if given.ndim not in (2, 3) or given.shape[-2] < 2:
+            raise ArgumentError("nodes", "have shape (paths, nodes, dim) with at least 2 nodes", got=tuple(given.shape))
+        flat = as_points(given.reshape(-1, given.shape[-1]), name="nodes").tensor.detach()
+        tensor = flat.reshape(-1, *given.shape[-2:])
         known = torch.ones(len(tensor), dtype=torch.bool, device=tensor.device)
         return cls(tensor, known, known, tensor.new_full((len(tensor),), torch.nan), (_NOT_EXAMINED,) * len(tensor))
 
@@ -101,6 +105,13 @@ class Path:
         reasons = tuple(self.reasons[i] for i in chosen)
         return Path(self.nodes[rows], self.arrived[rows], self.connected[rows], self.strayed[rows], reasons)
 
+    def to(self, device: torch.device) -> Path:
+        """Move to a device."""
+        nodes, arrived, connected, strayed = (
+            tensor.to(device) for tensor in (self.nodes, self.arrived, self.connected, self.strayed)
+        )
+        return Path(nodes, arrived, connected, strayed, self.reasons)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Give NumPy the nodes."""
         return self.numpy() if dtype is None else self.numpy().astype(dtype)
@@ -128,18 +139,12 @@ class Path:
         """
         moments = torch.as_tensor(times, dtype=self.nodes.dtype, device=self.nodes.device)
         if not bool(((moments >= 0) & (moments <= 1)).all()):
-            raise ValueError("times must lie between 0, the start, and 1, the end")
+            raise ArgumentError("times", "lie between 0, the start, and 1, the end")
         if moments.ndim > 2 or (moments.ndim == 2 and len(moments) != len(self)):
-            raise ValueError(f"times must have shape (times,) or ({len(self)}, times); got {tuple(moments.shape)}")
+            must = f"have shape (times,) or ({len(self)}, times)"
+            raise ArgumentError("times", must, got=tuple(moments.shape))
         moments = moments[None] if moments.ndim == 0 else moments
-        moments = moments.expand(len(self), -1)
-        lengths = self._segment_lengths()
-        reached = torch.nn.functional.pad(lengths.cumsum(-1), (1, 0))
-        target = (moments * reached[:, -1:]).contiguous()
-        segment = torch.searchsorted(reached[:, 1:-1].contiguous(), target, right=True)
-        share = (target - reached.gather(1, segment)) / lengths.gather(1, segment).clamp_min(_tiny(lengths))
-        rows = torch.arange(len(self), device=segment.device)[:, None]
-        return torch.lerp(self.nodes[rows, segment], self.nodes[rows, segment + 1], share.clamp(0, 1)[..., None])
+        return _points_along(self.nodes, moments.expand(len(self), -1))
 
     def resample(self, n_nodes: int) -> Path:
         """Place nodes at equal distances along the polygons.
@@ -148,9 +153,7 @@ class Path:
             >>> Path.through([[0.0], [1.0], [4.0]]).resample(5).numpy()[0, :, 0]
             array([0., 1., 2., 3., 4.])
         """
-        n_nodes = checked_nodes(n_nodes)
-        inner = self.evaluate(torch.linspace(0, 1, n_nodes, dtype=torch.float64)[1:-1])
-        return replace(self, nodes=torch.cat([self.nodes[:, :1], inner, self.nodes[:, -1:]], 1))
+        return replace(self, nodes=evenly_spaced(self.nodes, checked_nodes(n_nodes)))
 
     def reversed(self) -> Path:
         """Run from the end to the start.
@@ -163,7 +166,7 @@ class Path:
 
     def length(self) -> Float[Tensor, " paths"]:
         """Compute the lengths of the polygons."""
-        return self._segment_lengths().sum(-1)
+        return lengths(self.nodes.diff(dim=1)).sum(-1)
 
     def arc_length(self) -> Float[Tensor, " paths"]:
         """Compute the lengths of the smooth curves through the nodes, of which the segments are chords.
@@ -179,20 +182,21 @@ class Path:
         """
         if self.n_nodes < 3:
             return self.length()
-        lengths = self._segment_lengths()
+        segments, limits = self.nodes.diff(dim=1), torch.finfo(self.nodes.dtype)
+        chords = lengths(segments)
         # Between repeated nodes there is no direction: such segments go to the end, where they turn by nothing.
-        is_still = lengths <= 4 * torch.finfo(lengths.dtype).eps * self.nodes.abs().amax((1, 2))[:, None]
+        is_still = chords <= 4 * limits.eps * self.nodes.abs().amax((1, 2))[:, None]
         order = is_still.byte().argsort(dim=1, stable=True)
-        lengths, moves = lengths.gather(1, order), ~is_still.gather(1, order)
+        chords, moves = chords.gather(1, order), ~is_still.gather(1, order)
         rows = torch.arange(len(self), device=order.device)[:, None]
-        directions = self.nodes.diff(dim=1)[rows, order] / lengths.clamp_min(_tiny(lengths))[..., None]
-        half = 0.5 * torch.linalg.vector_norm(directions.diff(dim=1), dim=-1)
+        directions = segments[rows, order] / chords.clamp_min(limits.tiny)[..., None]
+        half = 0.5 * lengths(directions.diff(dim=1))
         turning = torch.where(moves[:, 1:], 4 * half.clamp(max=1).asin().square(), 0)
         before = torch.cat([turning[:, :1], turning], 1)
         # The last segment turns at its end as at its start.
         after = torch.where(moves[:, 1:], turning, before[:, :-1])
         after = torch.cat([after, before[:, -1:]], 1)
-        return (lengths * (1 + (before + after) / 48)).sum(-1)
+        return (chords * (1 + (before + after) / 48)).sum(-1)
 
     def energy(self) -> Float[Tensor, " paths"]:
         """Compute ½∫|ẋ|²dt over [0, 1] with equal times between nodes: half the squared length, if evenly spaced.
@@ -201,7 +205,7 @@ class Path:
             >>> Path.through([[0.0], [1.0], [4.0]]).energy(), Path.through([[0.0], [2.0], [4.0]]).energy()
             (tensor([10.], dtype=torch.float64), tensor([8.], dtype=torch.float64))
         """
-        return 0.5 * (self.n_nodes - 1) * self._segment_lengths().square().sum(-1)
+        return 0.5 * (self.n_nodes - 1) * lengths(self.nodes.diff(dim=1)).square().sum(-1)
 
     def start_velocity(self) -> Float[Tensor, "paths dim"]:
         """Compute the velocity at the start, of a curve that takes the time from 0 to 1: its length is the curve's.
@@ -223,58 +227,129 @@ class Path:
         near = build_index(as_points(samples, dim=self.dim, name="samples").tensor).search(self.nodes.flatten(0, 1), 1)
         return near.squared_distances.sqrt().reshape(len(self), self.n_nodes).to(self.nodes)
 
-    def _segment_lengths(self) -> Float[Tensor, "paths segments"]:
-        lengths: Tensor = torch.linalg.vector_norm(self.nodes.diff(dim=1), dim=-1)
-        return lengths
+
+def evenly_spaced(nodes: Float[Tensor, "paths nodes dim"], n_nodes: int) -> Float[Tensor, "paths new_nodes dim"]:
+    """Place nodes at equal distances along polygons; the ends stay."""
+    moments = torch.linspace(0, 1, n_nodes, dtype=torch.float64)[1:-1].to(nodes)
+    inner = _points_along(nodes, moments.expand(len(nodes), -1))
+    return torch.cat([nodes[:, :1], inner, nodes[:, -1:]], 1)
+
+
+def _points_along(
+    nodes: Float[Tensor, "paths nodes dim"], moments: Float[Tensor, "paths times"]
+) -> Float[Tensor, "paths times dim"]:
+    """Compute the points at times between 0 and 1, at constant speed along the polygons."""
+    chords = lengths(nodes.diff(dim=1))
+    reached = torch.nn.functional.pad(chords.cumsum(-1), (1, 0))
+    target = (moments * reached[:, -1:]).contiguous()
+    segment = torch.searchsorted(reached[:, 1:-1].contiguous(), target, right=True)
+    share = (target - reached.gather(1, segment)) / chords.gather(1, segment).clamp_min(torch.finfo(nodes.dtype).tiny)
+    rows = torch.arange(len(nodes), device=segment.device)[:, None]
+    return torch.lerp(nodes[rows, segment], nodes[rows, segment + 1], share.clamp(0, 1)[..., None])
+
+
+def one_by_one(
+    nodes: Float[Tensor, "paths nodes dim"], bandwidth: Float[Tensor, " paths"]
+) -> tuple[Float[Tensor, "n dim"], Float[Tensor, " n"]]:
+    """Give all nodes of all curves, each with the σ of its curve."""
+    return nodes.flatten(0, 1), bandwidth.repeat_interleave(nodes.shape[1])
 
 
 def examine(
     field: MetricField, nodes: Float[Tensor, "paths nodes dim"], bandwidth: Float[Tensor, " paths"]
 ) -> tuple[Bool[Tensor, " paths"], Float[Tensor, " paths"]]:
-    """Measure whether curves are connected, and how far they stray: see `Path`."""
+    """Measure whether curves are connected, and how far they stray: see `Path`. Asks at four points per node."""
     paths, count, dim = nodes.shape
-    starts, ends = nodes[:, :-1, None], nodes[:, 1:, None]
-    weights = nodes.new_tensor(_PROBES)[:, None]
-    probes = torch.lerp(starts, ends, weights)
-    points = torch.cat([nodes, probes.reshape(paths, -1, dim)], 1)
-    sigma = bandwidth.repeat_interleave(points.shape[1])
-    away = _distances(field, points.flatten(0, 1), sigma).reshape(paths, -1) / bandwidth[:, None]
+    probes = torch.lerp(nodes[:, :-1, None], nodes[:, 1:, None], nodes.new_tensor(_PROBES)[:, None])
+    points, sigma = one_by_one(torch.cat([nodes, probes.reshape(paths, -1, dim)], 1), bandwidth)
+    away = lengths(pull(field, points, sigma))
+    # A learned denoiser underestimates how far away far points are: they walk back.
+    far = (away > _FAR * sigma).nonzero()[:, 0]
+    if len(far) > 0:
+        away = away.index_copy(0, far, torch.maximum(walked_distance(field, points[far], sigma[far]), away[far]))
+    away = away.reshape(paths, -1) / bandwidth[:, None]
     at_nodes, between = away[:, :count], away[:, count:].reshape(paths, count - 1, len(_PROBES)).amax(-1)
     bulge = between - torch.maximum(at_nodes[:, :-1], at_nodes[:, 1:])
-    chords = torch.linalg.vector_norm(nodes.diff(dim=1), dim=-1) / bandwidth[:, None]
+    chords = lengths(nodes.diff(dim=1)) / bandwidth[:, None]
     is_jump = bulge > (_LARGEST_SAGITTA * chords).clamp(_LEAST_JUMP, _SURE_JUMP)
     is_off = at_nodes[:, 1:-1] > _LARGEST_DISTANCE
     # Where a field answers with NaN, nothing is known to be on the data.
     return away.isfinite().all(-1) & ~(is_jump.any(-1) | is_off.any(-1)), away.amax(-1)
 
 
-def _distances(
-    field: MetricField, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]
-) -> Float[Tensor, " n"]:
-    """Measure how far points are from the data; far ones, which a learned denoiser underestimates, by walking back."""
-    away = straying(field, points, bandwidth)
-    far = (away > _FAR * bandwidth).nonzero()[:, 0]
-    if len(far) == 0:
-        return away
-    walked = distance_from_data(field, points[far], bandwidth[far])
-    return away.index_copy(0, far, torch.maximum(walked, away[far]))
+def rows_of(active: Bool[Tensor, " p"], most: int) -> Iterator[Int[Tensor, " rows"]]:
+    """Give the rows that are still active, as long as there are any, and at most so many times."""
+    for _ in range(most):
+        rows = active.nonzero()[:, 0]
+        if len(rows) == 0:
+            return
+        yield rows
 
 
-def checked_integer(value: Any, *, name: str, least: int, reason: str = "") -> int:
-    """Check that an option is an integer, and large enough."""
-    try:
-        count = operator.index(value)
-    except TypeError as error:
-        raise ValueError(f"{name} must be an integer; got {value!r}") from error
-    if count < least:
-        raise ValueError(f"{name} must be at least {least}{reason}; got {count}")
-    return count
+def draw_curves(
+    question: Question,
+    part: Callable[..., tuple[Tensor, ...]],
+    reason: Callable[..., str],
+    *batches: Tensor,
+    n_nodes: int,
+    progress: Progress | None,
+    numbers: int | None = None,
+) -> Path:
+    """Draw curves part by part, and write a sentence on each from all that is known of it, its nodes excepted."""
+    # A metric at every node, and points between them when curves are examined.
+    numbers = numbers or 64 * n_nodes * question.field.dim
+    found = question.compute(part, *batches, numbers=numbers, points_per_item=4 * n_nodes, progress=progress)
+    nodes, arrived, connected, strayed = found[:4]
+    rows = zip(*(column.tolist() for column in found[1:]), strict=True)
+    return Path(nodes, arrived, connected, strayed, tuple(reason(*row) for row in rows))
+
+
+def leaving(strayed: float) -> str:
+    """Say that a curve leaves the data."""
+    if not math.isfinite(strayed):
+        return "leaves what the field knows: its answers on the way are NaN or infinite"
+    return f"leaves the data, by up to {strayed:.1f}σ"
+
+
+def bases_along(
+    field: MetricField, nodes: Float[Tensor, "p n dim"], bandwidth: Tensor, dimension: int | Int[Tensor, " p"] | None
+) -> Float[Tensor, "p n dim d"]:
+    """Compute the tangent basis at every node of curves, of one dimension for each curve; others have columns of zeros.
+
+    Where the dimension is not given, the eigenvalues above ⅓, averaged along the curve, are counted: at an edge of the
+    data the one across it falls to 1 − 2/π, which is no reason for a curve to stop there.
+    """
+    metric = field.metric(*one_by_one(nodes, bandwidth))
+    if not (dimension is None or isinstance(dimension, Tensor)):
+        return metric.tangent_basis(dimension).reshape(*nodes.shape, -1)
+    spectrum = metric.spectrum()
+    if dimension is None:
+        dimension = (spectrum.values.reshape(*nodes.shape[:2], -1).mean(1) > TANGENT_ABOVE).sum(-1)
+    width = max(1, int(dimension.max()))
+    is_tangent = torch.arange(width, device=nodes.device) < dimension[:, None]
+    return spectrum.vectors[..., :width].reshape(*nodes.shape, -1) * is_tangent[:, None, None]
+
+
+def projected(
+    basis: Float[Tensor, "*batch dim d"], vectors: Float[Tensor, "*batch dim"]
+) -> Float[Tensor, "*batch dim"]:
+    """Compute UUᵀv, for one vector and one basis of a tangent space each."""
+    return torch.einsum("...da,...a->...d", basis, torch.einsum("...da,...d->...a", basis, vectors))
+
+
+def polar_factor(matrices: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
+    """Compute the orthogonal matrix nearest to each; directions that a matrix sends to zero stay there.
+
+    Example:
+        >>> polar_factor(torch.tensor([[2.0, 0.0], [0.0, 0.5]]))
+        tensor([[1., 0.],
+                [0., 1.]])
+    """
+    left, values, right = torch.linalg.svd(matrices)
+    rotations: Tensor = (left * (values > _RIGHT_ANGLE)[..., None, :]) @ right
+    return rotations
 
 
 def checked_nodes(n_nodes: Any) -> int:
     """Check a number of nodes."""
     return checked_integer(n_nodes, name="n_nodes", least=2, reason=", the start and the end")
-
-
-def _tiny(values: Tensor) -> float:
-    return torch.finfo(values.dtype).tiny

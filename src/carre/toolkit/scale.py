@@ -1,8 +1,10 @@
-"""Choosing the scale without labels: one for all points, or one for each."""
+"""Choosing the scale without labels: for all points, for each, and for a kernel with its number of neighbors."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,15 +12,25 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.boundary import as_points
-from carre.fields import MetricField
-from carre.toolkit.batches import Progress, in_parts
-from carre.toolkit.calibration import calibration_error
+from carre.backend import Progress
+from carre.boundary import ArgumentError, as_points
+from carre.fields import DataField, KernelField, MetricField
+from carre.metric import AffineFrame
+from carre.neighbors import build_index
+from carre.neighbors.engines import checked_kind
+from carre.toolkit.question import ask
+from carre.toolkit.validity import miscalibration
+from carre.training import DataScale
 
-CALIBRATION_LIMIT = 0.3
-CLEAR_GAP = 0.4
+_CALIBRATION_LIMIT = 0.3
+_CLEAR_GAP = 0.4
 # A point leaves the common scale only for a gap that is wider by this much: gaps of single points are noisy.
 _WORTH_LEAVING = 0.05
+# Of the samples that a kernel is chosen for, so many judge it.
+_N_HELD_OUT, _HELD_OUT_SHARE, _FEWEST_SAMPLES = 256, 5, 20
+# Up to this many numbers, the sum over all samples costs no more than a search.
+_SMALL = 2**18
+_N_NEIGHBORS = (64, 256, 1024)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +75,7 @@ class ScaleProfile:
     @property
     def is_admissible(self) -> np.ndarray:
         """Which σ are calibrated, so that the field may be believed there; all, where that is not known."""
-        admissible: np.ndarray = np.isnan(self.calibration) | (self.calibration < CALIBRATION_LIMIT)
+        admissible: np.ndarray = np.isnan(self.calibration) | (self.calibration < _CALIBRATION_LIMIT)
         return admissible
 
 
@@ -72,26 +84,25 @@ def choose_bandwidth(
     samples: Any,
     grid: Any,
     *,
-    max_dim: int | None = None,
+    max_dimension: int | None = None,
     supported_from: float = 0.0,
     generator: torch.Generator | None = None,
     calibrated: bool = True,
 ) -> ScaleProfile:
     """Choose the σ at which tangent and normal directions are most distinct, among the calibrated ones.
 
-    The rules of THEORY §4.5: the largest spectral gap subject to a calibration error below 0.3. Below the
-    scale of the noise, data are full-dimensional and G is a perfect projector on everything, which
-    idempotency would take for the answer; the gap does not. Data can have clear gaps after different
-    numbers of eigenvalues: a thin ribbon is a surface from near and a curve from afar. The finest structure that the
-    samples resolve is taken, that is the largest such number. Where no scale has a clear gap (flat
-    data, or data without a sharp dimension), the σ at which G is most nearly a projector is taken,
-    among scales at which samples have neighbors.
+    The rules of THEORY §4.5: the largest spectral gap subject to a calibration error below 0.3. (Below the
+    scale of the noise G is a perfect projector on everything, which idempotency would take for the answer; the gap does
+    not.) Data can have clear gaps after different numbers of eigenvalues: a thin ribbon is a surface from near and a
+    curve from afar. The finest structure that the samples resolve is taken, that is the largest such number. Where no
+    scale has a clear gap (flat data, or data without a sharp dimension), the σ at which G is most nearly a projector is
+    taken, among scales at which samples have neighbors.
 
     Args:
         field: The field.
         samples: Held-out samples, clean.
         grid: Candidates for σ, ascending.
-        max_dim: Dimension of the linear hull of the data; a gap beyond it says nothing.
+        max_dimension: Dimension of the linear hull of the data; a gap beyond it says nothing.
         supported_from: Below this σ the samples are too far apart to speak for themselves, and only a clear gap
             is trusted.
         generator: Source of the noise in the calibration error.
@@ -107,49 +118,53 @@ def choose_bandwidth(
         0.2
     """
     samples = as_points(samples, dim=field.dim, name="samples").tensor
-    grid = checked_grid(grid)
-    rows = [_statistics(field, samples, sigma, max_dim, generator, calibrated) for sigma in grid.tolist()]
-    eigenvalues = np.array([row[0] for row in rows])
-    idempotency, gap, errors = np.array([row[1] for row in rows]).T
-    admissible = errors < CALIBRATION_LIMIT if calibrated else np.ones(len(grid), dtype=bool)
+    grid = _checked_grid(grid)
+
+    def statistics(sigma: float) -> tuple[np.ndarray, float, float, float]:
+        values = field.metric(samples, sigma).eigenvalues()[:, :max_dimension]
+        clipped = values.clamp(0, 1)
+        idempotency = float((clipped * (1 - clipped)).sum() / clipped.sum().clamp_min(1e-12))
+        gap = float(_largest_drops(clipped).mean()) if clipped.shape[1] > 1 else 0.0
+        error = miscalibration(field, samples, sigma, generator) if calibrated else float("nan")
+        return values.mean(0).cpu().numpy(), idempotency, gap, error
+
+    columns = zip(*map(statistics, grid.tolist()), strict=True)
+    eigenvalues, idempotency, gap, errors = (np.array(column) for column in columns)
+    admissible = errors < _CALIBRATION_LIMIT if calibrated else np.ones(len(grid), dtype=bool)
     supported = admissible & (grid >= 0.99 * supported_from)
     widest = gap[admissible].max(initial=0.0)
     if not admissible.any():
         chosen = int(errors.argmin())
-        reason = f"no scale is calibrated within {CALIBRATION_LIMIT}; this one comes nearest. Train longer"
-    elif widest >= CLEAR_GAP:
-        chosen, reason = _widest_gap(gap, _gap_positions(eigenvalues, max_dim), admissible, supported)
-    elif supported.any():
-        chosen = int(np.where(supported, idempotency, np.inf).argmin())
-        reason = f"no scale has a clear spectral gap (at most {widest:.2f}); of those at which samples have neighbors "
-        reason += f"(σ ≥ {supported_from:.3g}), this one makes G most nearly a projector"
+        reason = f"no scale is calibrated within {_CALIBRATION_LIMIT}; this one comes nearest. Train longer"
+    elif widest >= _CLEAR_GAP:
+        chosen, reason = _widest_gap(gap, eigenvalues, admissible, supported)
     else:
-        chosen = int(np.where(admissible, idempotency, np.inf).argmin())
-        reason = f"no scale has a clear spectral gap (at most {widest:.2f}); this one makes G most nearly a projector"
+        chosen = int(np.where(supported if supported.any() else admissible, idempotency, np.inf).argmin())
+        of_those = f"of those at which samples have neighbors (σ ≥ {supported_from:.3g}), " if supported.any() else ""
+        reason = f"no scale has a clear spectral gap (at most {widest:.2f}); {of_those}this one makes G most nearly "
+        reason += "a projector"
     if chosen in (0, len(grid) - 1):
         reason += f"; it lies at the {'lower' if chosen == 0 else 'upper'} end of the trained range"
     return ScaleProfile(grid, eigenvalues, idempotency, gap, errors, chosen, reason)
 
 
-def checked_grid(grid: Any, *, name: str = "grid") -> np.ndarray:
+def _checked_grid(grid: Any, *, name: str = "grid") -> np.ndarray:
     """Check candidates for σ: positive, finite, ascending."""
     array = np.asarray(grid, dtype=np.float64)
-    if (
-        array.ndim != 1
-        or len(array) == 0
-        or not (np.diff(array, prepend=0.0) > 0).all()
-        or not np.isfinite(array).all()
-    ):
-        raise ValueError(f"{name} must be positive and ascending; got {grid}")
+    is_list = array.ndim == 1 and len(array) > 0
+    if not (is_list and (np.diff(array, prepend=0.0) > 0).all() and np.isfinite(array).all()):
+        raise ArgumentError(name, "be positive and ascending", got=grid)
     return array
 
 
 def _widest_gap(
-    gap: np.ndarray, position: np.ndarray, admissible: np.ndarray, supported: np.ndarray
+    gap: np.ndarray, eigenvalues: np.ndarray, admissible: np.ndarray, supported: np.ndarray
 ) -> tuple[int, str]:
     """Find the widest gap; of structures with different numbers of dimensions, that of the finest one."""
+    # So many eigenvalues stand before the largest drop of the mean spectrum.
+    position = 1 + np.diff(eigenvalues.clip(0, 1)).argmin(1)
     widest = int(np.where(admissible, gap, -np.inf).argmax())
-    finer = supported & (gap >= CLEAR_GAP) & (position > position[widest])
+    finer = supported & (gap >= _CLEAR_GAP) & (position > position[widest])
     if not finer.any():
         return widest, f"the spectral gap is widest here ({gap[widest]:.2f})"
     finest = finer & (position == position[finer].max())
@@ -160,13 +175,9 @@ def _widest_gap(
     )
 
 
-def _gap_positions(eigenvalues: np.ndarray, max_dim: int | None) -> np.ndarray:
-    """Count the eigenvalues before the largest drop of the mean spectrum, at each scale."""
-    clipped = eigenvalues[:, :max_dim].clip(0, 1)
-    if clipped.shape[1] < 2:
-        return np.ones(len(clipped), dtype=int)
-    positions: np.ndarray = 1 + (clipped[:, :-1] - clipped[:, 1:]).argmax(1)
-    return positions
+def _largest_drops(eigenvalues: Float[Tensor, "n k"]) -> Float[Tensor, " n"]:
+    """Compute the largest drop between consecutive eigenvalues; of a single one, itself."""
+    return (eigenvalues[:, :-1] - eigenvalues[:, 1:]).amax(1) if eigenvalues.shape[1] > 1 else eigenvalues[:, 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +205,7 @@ class LocalScales:
 
 
 def choose_local_bandwidths(
-    field: MetricField, points: Any, profile: ScaleProfile, *, progress: Progress | None = None
+    field: MetricField | DataField, points: Any, profile: ScaleProfile, *, progress: Progress | None = None
 ) -> LocalScales:
     """Choose a scale for every point: the one of widest spectral gap there, among those that are calibrated.
 
@@ -204,7 +215,7 @@ def choose_local_bandwidths(
     Args:
         field: The field.
         points: Points, shape (n, D).
-        profile: What the common scale was chosen from (`choose_bandwidth`, or ``scale_profile_`` of a fit).
+        profile: What the common scale was chosen from (`choose_bandwidth`, or ``scale_profile`` of a geometry).
         progress: Told how far the work is.
 
     Example:
@@ -220,47 +231,164 @@ def choose_local_bandwidths(
         >>> bool(chosen[0] < 0.1)
         True
     """
-    tensor = as_points(points, dim=field.dim).tensor
-    columns = []
+    question = ask(field, points, float(profile.bandwidth[profile.chosen]), task="scales").detached()
+
+    def part(y: Tensor) -> Tensor:
+        eigenvalues = (question.field.metric(y, sigma).eigenvalues() for sigma in profile.bandwidth.tolist())
+        return torch.stack([_largest_drops(values.clamp(0, 1)) for values in eigenvalues], 1)
+
     with torch.no_grad():
-        for done, sigma in enumerate(profile.bandwidth.tolist()):
-            columns.append(in_parts(lambda y, s=sigma: _gaps(field, y, s), tensor, numbers_per_item=64 * field.dim))
-            if progress is not None:
-                progress((done + 1) / len(profile.bandwidth))
-    gap = _smoothed(torch.stack(columns, 1).cpu().numpy())
+        found = question.compute(part, question.points, progress=progress)
+    # Averaged over neighboring scales with weights ¼, ½, ¼.
+    padded = np.pad(found.cpu().numpy(), ((0, 0), (1, 1)), mode="edge")
+    gap = (padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]) / 4
     best = np.where(profile.is_admissible, gap, -np.inf).argmax(1)
     rows = np.arange(len(gap))
     stay = gap[rows, best] < gap[:, profile.chosen] + _WORTH_LEAVING
     return LocalScales(profile.bandwidth[np.where(stay, profile.chosen, best)], profile.bandwidth, gap)
 
 
-def _gaps(field: MetricField, points: Float[Tensor, "n dim"], sigma: float) -> Float[Tensor, " n"]:
-    """Compute the largest drop between consecutive eigenvalues at each point."""
-    values = field.metric(points, sigma).eigenvalues().clamp(0, 1)
-    drops = values[:, :-1] - values[:, 1:]
-    return drops.amax(1) if drops.shape[1] else values[:, 0]
+@dataclass(frozen=True, eq=False)
+class KernelChoice:
+    """A kernel, its scale, and what the choice was made from.
+
+    Attributes:
+        field: The chosen field, on all samples.
+        bandwidth: The chosen σ.
+        n_neighbors: The chosen number of neighbors; None for all samples.
+        candidates: The numbers of neighbors compared.
+        profiles: What each of them looks like over the grid of σ, on held-out samples.
+        reason: Why, in a sentence.
+
+    Example:
+        >>> angle = torch.linspace(0, 6.28, 200, dtype=torch.float64)
+        >>> circle = torch.stack([angle.cos(), angle.sin()], 1)
+        >>> choice = choose_kernel(circle, bandwidths=[0.1, 0.2], n_neighbors=[20, 100])
+        >>> choice.candidates, len(choice.profiles)
+        ((20, 100), 2)
+        >>> choice.field.n_neighbors == choice.n_neighbors
+        True
+    """
+
+    field: KernelField
+    bandwidth: float
+    n_neighbors: int | None
+    candidates: tuple[int | None, ...]
+    profiles: tuple[ScaleProfile, ...]
+    reason: str
 
 
-def _smoothed(gap: np.ndarray) -> np.ndarray:
-    """Average over neighboring scales with weights ¼, ½, ¼."""
-    padded = np.pad(gap, ((0, 0), (1, 1)), mode="edge")
-    smooth: np.ndarray = (padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]) / 4
-    return smooth
+def choose_kernel(
+    samples: Any,
+    *,
+    n_neighbors: int | Sequence[int | None] | np.ndarray | None = None,
+    bandwidths: Sequence[float] | np.ndarray | None = None,
+    centered: bool = True,
+    adaptive: bool = False,
+    index: str = "auto",
+    rank: int | None = None,
+    generator: torch.Generator | None = None,
+) -> KernelChoice:
+    """Choose the bandwidth and the number of neighbors of a `KernelField`.
+
+    A part of the samples is held out and judges the kernels built on the rest: among those that are calibrated there
+    and tell tangent from normal directions by a clear gap, G should be most nearly a projector. (A kernel has few
+    neighbors at small σ; the widest gap, the rule of `choose_bandwidth`, tends to lie there.) Truncation
+    to too few neighbors shows as a lack of calibration.
+
+    Args:
+        samples: The dataset.
+        n_neighbors: A number, or several to choose from, where None means all samples. By default all samples for
+            small data, and 64, 256 or 1,024 neighbors for large.
+        bandwidths: Candidates for σ, ascending; by default from the neighbor distance to the whole dataset in
+            steps of √2.
+        centered: As for `KernelField`.
+        adaptive: As for `KernelField`.
+        index: The name of a search, as for `KernelField`.
+        rank: As for `KernelField`.
+        generator: Source of the split and of the noise; by default a fixed seed.
+
+    Example:
+        >>> angle = torch.linspace(0, 6.28, 500, dtype=torch.float64)
+        >>> circle = torch.stack([angle.cos(), angle.sin(), 0 * angle], 1)
+        >>> choice = choose_kernel(circle)
+        >>> choice.field
+        KernelField(n_samples=500, dim=3, n_neighbors=all, index='auto')
+        >>> choice.reason[:18]
+        'n_neighbors=all, σ'
+    """
+    wide = as_points(samples, name="samples").tensor.detach()
+    if len(wide) < _FEWEST_SAMPLES:
+        raise ArgumentError("samples", f"be at least {_FEWEST_SAMPLES} to hold some out", got=len(wide))
+    generator = torch.Generator().manual_seed(0) if generator is None else generator
+    order = torch.randperm(len(wide), generator=generator, device=generator.device).to(wide.device)
+    n_held_out = min(_N_HELD_OUT, len(wide) // _HELD_OUT_SHARE)
+    rest, held_out = wide[order[n_held_out:]], wide[order[:n_held_out]]
+    scale = DataScale.of(rest - rest.mean(0))
+    if bandwidths is None:
+        low, high = scale.bandwidth_range()
+        bandwidths = np.geomspace(low, high, 1 + math.ceil(2 * math.log2(high / low)))
+    grid = _checked_grid(bandwidths, name="bandwidths")
+    candidates = _candidates(n_neighbors, rest)
+    options: dict[str, Any] = {"centered": centered, "adaptive": adaptive, "rank": rank}
+    shared = build_index(rest, checked_kind(index))
+    seed = int(torch.randint(2**31, (), generator=generator))
+    profiles = []
+    for k in candidates:
+        profile = choose_bandwidth(
+            KernelField(rest, n_neighbors=k, index=shared, **options),
+            held_out,
+            grid,
+            max_dimension=AffineFrame.of(rest).hull_dim,
+            # The same noise for all.
+            generator=torch.Generator(held_out.device).manual_seed(seed),
+        )
+        _, chosen, why = _pick([profile], scale.supported_from())
+        profiles.append(replace(profile, chosen=chosen, reason=why))
+    best, chosen, why = _pick(profiles, scale.supported_from())
+    k, sigma = candidates[best], float(grid[chosen])
+    field = KernelField(wide, n_neighbors=k, index=index, **options)
+    reason = f"n_neighbors={'all' if k is None else k}, σ={sigma:.3g}: {why}"
+    return KernelChoice(field, sigma, k, candidates, tuple(profiles), reason)
 
 
-def _statistics(
-    field: MetricField,
-    samples: Float[Tensor, "n dim"],
-    sigma: float,
-    max_dim: int | None,
-    generator: torch.Generator | None,
-    calibrated: bool,
-) -> tuple[np.ndarray, tuple[float, float, float]]:
-    """Compute the mean eigenvalues at one σ, and (idempotency, gap, calibration error)."""
-    values = field.metric(samples, sigma).eigenvalues()[:, :max_dim]
-    clipped = values.clamp(0, 1)
-    idempotency = float((clipped * (1 - clipped)).sum() / clipped.sum().clamp_min(1e-12))
-    drops = clipped[:, :-1] - clipped[:, 1:]
-    gap = float(drops.amax(1).mean()) if drops.shape[1] else 0.0
-    error = calibration_error(field, samples, sigma, generator=generator) if calibrated else float("nan")
-    return values.mean(0).cpu().numpy(), (idempotency, gap, error)
+def _candidates(
+    n_neighbors: int | Sequence[int | None] | np.ndarray | None, rest: Float[Tensor, "n dim"]
+) -> tuple[int | None, ...]:
+    """Return the numbers of neighbors to compare."""
+    if n_neighbors is None:
+        fitting = tuple(k for k in _N_NEIGHBORS if k < len(rest))
+        return (None,) if rest.numel() <= _SMALL or not fitting else fitting
+    several = isinstance(n_neighbors, (Sequence, np.ndarray))
+    given: tuple[int | None, ...] = tuple(np.asarray(n_neighbors).tolist()) if several else (n_neighbors,)  # type: ignore[assignment]
+    if not given:
+        raise ArgumentError("n_neighbors", "name at least one number", got="an empty grid")
+    largest = max((k for k in given if k is not None), default=1)
+    if largest > len(rest):
+        must = f"be at most {len(rest)}, the number of samples that are not held out"
+        raise ArgumentError("n_neighbors", must, got=largest, remedy="Lower n_neighbors or give more samples")
+    return given
+
+
+def _pick(profiles: Sequence[ScaleProfile], supported_from: float) -> tuple[int, int, str]:
+    """Pick a profile and a scale: most nearly a projector, among calibrated ones with a clear gap [THEORY §4.5]."""
+    idempotency, gap, errors = (
+        np.stack([getattr(profile, name) for profile in profiles]) for name in ("idempotency", "gap", "calibration")
+    )
+    calibrated = errors < _CALIBRATION_LIMIT
+    clear = calibrated & (gap >= _CLEAR_GAP)
+    supported = calibrated & (profiles[0].bandwidth >= supported_from)
+    if not calibrated.any():
+        flat = int(errors.argmin())
+        why = f"none is calibrated within {_CALIBRATION_LIMIT}; this one comes nearest. "
+        why += "Give more samples, or a larger n_neighbors"
+    elif clear.any():
+        flat = int(np.where(clear, idempotency, np.inf).argmin())
+        why = f"of the scales with a clear spectral gap (here {gap.flat[flat]:.2f}), G is most nearly a projector"
+    else:
+        flat = int(np.where(supported if supported.any() else calibrated, idempotency, np.inf).argmin())
+        why = "no scale has a clear spectral gap; here G is most nearly a projector"
+    which, chosen = divmod(flat, gap.shape[1])
+    if chosen in (0, gap.shape[1] - 1):
+        why += f"; it lies at the {'lower' if chosen == 0 else 'upper'} end of the grid"
+    return which, chosen, why

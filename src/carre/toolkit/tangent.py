@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +10,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from carre.boundary import Points, as_bandwidth, as_points
-from carre.fields import Bandwidth, MetricField
-from carre.metric import LowRankMetric, principal_angles
-from carre.toolkit.batches import Progress, in_parts
+from carre.backend import Progress
+from carre.fields import Bandwidth, DataField, MetricField
+from carre.metric import Metric, principal_angles
+from carre.metric.metric import checked_dimension
+from carre.toolkit.question import Question, ask
 
 # At an edge of the data the eigenvalue across it falls to 1 − 2/π = 0.36; gradients should not lose that direction.
 TANGENT_ABOVE = 1 / 3
@@ -31,11 +31,12 @@ class TangentFrame:
         basis: U, orthonormal columns, or zero where ``present`` is False.
         values: Their eigenvalues λ; 1 where ``present`` is False.
         present: Which columns are directions.
-        normals: The other eigenvectors in the row space of the factor, as columns; zero where they are tangent.
+        normals: The other leading eigenvectors, as columns; zero where they are tangent.
         normal_values: Their eigenvalues.
-        floor: The eigenvalue of every direction outside the row space (the metric's ridge).
+        floor: The eigenvalue of every direction beside the leading ones (the metric's ridge).
 
     Example:
+        >>> from carre.metric import LowRankMetric
         >>> frame = tangent_frame(LowRankMetric(torch.tensor([[[1.0, 0.0, 0.0], [0.0, 0.9, 0.0], [0.0, 0.0, 0.1]]])))
         >>> frame.values, frame.normal_values[:, 2]
         (tensor([[1.0000, 0.8100]]), tensor([0.0100]))
@@ -56,13 +57,13 @@ class TangentFrame:
         return torch.einsum("nda,n...a->n...d", self.basis, coordinates)
 
 
-def tangent_frame(metric: LowRankMetric, dim: int | None = None) -> TangentFrame:
+def tangent_frame(metric: Metric, dimension: int | None = None) -> TangentFrame:
     """Split the eigenvectors of G into tangent and normal ones.
 
     Args:
         metric: The metric, one matrix per point.
-        dim: The number of tangent directions; None takes, at each point, the eigenvalues above ⅓: at edges of the data
-            they fall to 0.36.
+        dimension: The number of tangent directions; None takes, at each point, the eigenvalues above ⅓: at edges of
+            the data they fall to 0.36.
 
     Example:
         >>> from carre.fields import ExactField
@@ -75,72 +76,87 @@ def tangent_frame(metric: LowRankMetric, dim: int | None = None) -> TangentFrame
     """
     spectrum = metric.spectrum()
     leading = spectrum.values.shape[-1]
-    if dim is None:
+    if dimension is None:
         counts = (spectrum.values.detach() > TANGENT_ABOVE).sum(-1)
-        _warn_without_directions(counts)
-        dim = max(1, int(counts.max()))
+        n_lost = int((counts == 0).sum())
+        if n_lost:
+            warnings.warn(
+                f"{n_lost} of {counts.numel()} points have no tangent direction: no eigenvalue is above ⅓. They are "
+                "far from the data, or bandwidth is too large; see check. Give dimension to take the leading "
+                "directions anyway",
+                UserWarning,
+                # The caller of a tool: below it are the tool, the question, and the part of it.
+                stacklevel=7,
+            )
+        dimension = max(1, int(counts.max()))
     else:
-        dim = _checked_dim(dim, leading, metric)
-        counts = torch.full(spectrum.values.shape[:-1], dim, device=metric.factor.device)
+        remedy = "" if metric.rank >= metric.dim else "Fit with a larger rank to ask for more directions"
+        reason = f"rank {metric.rank} in dimension {metric.dim}"
+        dimension = checked_dimension(dimension, 1, leading, reason, remedy=remedy)
+        counts = torch.full(spectrum.values.shape[:-1], dimension, device=metric.device)
     is_tangent = torch.arange(leading, device=counts.device) < counts[..., None]
     return TangentFrame(
-        basis=(spectrum.vectors * is_tangent[..., None, :])[..., :dim],
-        values=torch.where(is_tangent, spectrum.values, 1.0)[..., :dim],
-        present=is_tangent[..., :dim],
+        basis=(spectrum.vectors * is_tangent[..., None, :])[..., :dimension],
+        values=torch.where(is_tangent, spectrum.values, 1.0)[..., :dimension],
+        present=is_tangent[..., :dimension],
         normals=spectrum.vectors * ~is_tangent[..., None, :],
         normal_values=torch.where(is_tangent, spectrum.floor, spectrum.values),
         floor=spectrum.floor,
     )
 
 
-def largest_dim(
-    field: MetricField, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"], dim: int | None = None
-) -> int:
-    """Return how many columns the frames of all points need: ``dim``, or the largest number of eigenvalues above ⅓."""
-    if dim is not None:
-        return dim
+def largest_dimension(question: Question, dimension: int | None) -> int:
+    """Return how many columns the frames of all points need: the dimension given, or the most eigenvalues above ⅓."""
+    if dimension is not None:
+        return dimension
+
+    def part(y: Tensor, s: Tensor) -> Int[Tensor, " n"]:
+        return (question.field.metric(y, s).eigenvalues() > TANGENT_ABOVE).sum(-1)
+
     with torch.no_grad():
-        counts = in_parts(
-            lambda y, s: (field.metric(y, s).eigenvalues() > TANGENT_ABOVE).sum(-1),
-            points,
-            bandwidth,
-            numbers_per_item=64 * field.dim,
-        )
+        counts = question.compute(part, question.points, question.bandwidth)
     return max(1, int(counts.max()))
 
 
 def tangent_basis(
-    field: MetricField, points: Any, bandwidth: Bandwidth, *, dim: int, progress: Progress | None = None
+    field: MetricField | DataField,
+    points: Any,
+    dimension: int,
+    bandwidth: Bandwidth | None = None,
+    *,
+    progress: Progress | None = None,
 ) -> Any:
-    """Compute orthonormal bases of the tangent spaces, shape (n, D, dim), leading direction first.
+    """Compute orthonormal bases of the tangent spaces, shape (n, D, dimension), leading direction first.
+
+    Args:
+        field: The field.
+        points: Points, shape (n, D).
+        dimension: The number of directions.
+        bandwidth: σ, one number or one per point; None for the default of a geometry.
+        progress: Told how far the work is.
 
     Example:
         >>> from carre.fields import ExactField
         >>> from carre.manifolds import Sphere
         >>> pole = torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64)
-        >>> (tangent_basis(ExactField(Sphere(2)), pole, 0.1, dim=2)[0, 2].abs() < 1e-12).all()
+        >>> (tangent_basis(ExactField(Sphere(2)), pole, 2, 0.1)[0, 2].abs() < 1e-12).all()
         tensor(True)
     """
-    given = as_points(points, dim=field.dim)
-    sigma = as_bandwidth(bandwidth, given.tensor)
-    return given.restore(
-        in_parts(
-            lambda y, s: field.metric(y, s).tangent_basis(dim),
-            given.tensor,
-            sigma,
-            numbers_per_item=32 * field.dim,
-            progress=progress,
-        )
+    question = ask(field, points, bandwidth, task="tangent bases")
+    return question.answer(
+        lambda y, s: question.field.metric(y, s).tangent_basis(dimension),
+        numbers_per_point=32 * question.field.dim,
+        progress=progress,
     )
 
 
 def project(
-    field: MetricField,
+    field: MetricField | DataField,
     points: Any,
     vectors: Any,
-    bandwidth: Bandwidth,
+    bandwidth: Bandwidth | None = None,
     *,
-    dim: int | None = None,
+    dimension: int | None = None,
     progress: Progress | None = None,
 ) -> Any:
     """Project a vector at each point onto the tangent space there. Of a Euclidean gradient, this is the intrinsic one.
@@ -149,8 +165,8 @@ def project(
         field: The field.
         points: Points, shape (n, D).
         vectors: One vector per point, shape (n, D).
-        bandwidth: σ, one number or one per point.
-        dim: Dimension of the tangent spaces; None counts the eigenvalues above ⅓ at each point.
+        bandwidth: σ, one number or one per point; None for the default of a geometry.
+        dimension: Dimension of the tangent spaces; None counts the eigenvalues above ⅓ at each point.
         progress: Told how far the work is.
 
     Example:
@@ -160,20 +176,23 @@ def project(
         >>> project(ExactField(Sphere(2)), pole, up, 0.1)
         tensor([[1., 0., 0.]], dtype=torch.float64)
     """
-    given = as_points(points, dim=field.dim)
-    directions = as_vectors(vectors, given, name="vectors")
-    sigma = as_bandwidth(bandwidth, given.tensor)
+    question = ask(field, points, bandwidth, task="project")
+    directions = question.beside(vectors, name="vectors")
 
     def part(y: Tensor, v: Tensor, s: Tensor) -> Tensor:
-        return tangent_frame(field.metric(y, s), dim).project(v)
+        return tangent_frame(question.field.metric(y, s), dimension).project(v)
 
-    return given.restore(
-        in_parts(part, given.tensor, directions, sigma, numbers_per_item=64 * field.dim, progress=progress)
-    )
+    return question.answer(part, directions, as_points=True, progress=progress)
 
 
 def tangent_angles(
-    field: MetricField, points: Any, others: Any, bandwidth: Bandwidth, *, dim: int, progress: Progress | None = None
+    field: MetricField | DataField,
+    points: Any,
+    others: Any,
+    bandwidth: Bandwidth | None = None,
+    *,
+    dimension: int,
+    progress: Progress | None = None,
 ) -> Any:
     """Compute the principal angles between the tangent spaces at pairs of points, in radians, ascending.
 
@@ -181,60 +200,22 @@ def tangent_angles(
         field: The field.
         points: Points, shape (n, D).
         others: As many points; their tangent spaces are compared with those at ``points``.
-        bandwidth: σ, one number or one per pair.
-        dim: Dimension of the tangent spaces.
+        bandwidth: σ, one number or one per pair; None for the default of a geometry.
+        dimension: Dimension of the tangent spaces.
         progress: Told how far the work is.
 
     Example:
         >>> from carre.fields import ExactField
         >>> from carre.manifolds import Sphere
         >>> a, b = torch.tensor([[[1.0, 0.0]], [[0.6, 0.8]]], dtype=torch.float64)
-        >>> tangent_angles(ExactField(Sphere(1)), a, b, 0.1, dim=1).cos()
+        >>> tangent_angles(ExactField(Sphere(1)), a, b, 0.1, dimension=1).cos()
         tensor([[0.6000]], dtype=torch.float64)
     """
-    given = as_points(points, dim=field.dim)
-    partners = as_vectors(others, given, name="others")
-    sigma = as_bandwidth(bandwidth, given.tensor)
+    question = ask(field, points, bandwidth, task="tangent angles")
+    partners = question.beside(others, name="others")
 
     def part(y: Tensor, z: Tensor, s: Tensor) -> Tensor:
-        return principal_angles(field.metric(y, s).tangent_basis(dim), field.metric(z, s).tangent_basis(dim))
+        here, there = (question.field.metric(at, s).tangent_basis(dimension) for at in (y, z))
+        return principal_angles(here, there)
 
-    return given.restore(
-        in_parts(part, given.tensor, partners, sigma, numbers_per_item=64 * field.dim, progress=progress)
-    )
-
-
-def as_vectors(vectors: Any, points: Points, *, name: str) -> Float[Tensor, "n dim"]:
-    """Accept one finite vector per point, on the device and in the dtype of the points."""
-    tensor = as_points(vectors, dim=points.tensor.shape[1], name=name).tensor.to(points.tensor)
-    if len(tensor) != len(points.tensor):
-        raise ValueError(f"{name} must be as many as the points, {len(points.tensor)}; got {len(tensor)}")
-    return tensor
-
-
-def _checked_dim(dim: Any, leading: int, metric: LowRankMetric) -> int:
-    """Check a number of directions."""
-    try:
-        count: int = operator.index(dim)
-    except TypeError as error:
-        raise ValueError(
-            f"dim must be one integer for all points, or None for the dimension of each; got {dim!r}"
-        ) from error
-    if not 1 <= count <= leading:
-        remedy = "" if metric.rank >= metric.dim else ". Fit with a larger rank to ask for more directions"
-        raise ValueError(
-            f"dim must lie between 1 and {leading} (rank {metric.rank} in dimension {metric.dim}); got {count}{remedy}"
-        )
-    return count
-
-
-def _warn_without_directions(counts: Int[Tensor, "*batch"]) -> None:
-    """Warn of points at which nothing is tangent, where every derivative along the data would be zero."""
-    n_lost = int((counts == 0).sum())
-    if n_lost:
-        warnings.warn(
-            f"{n_lost} of {counts.numel()} points have no tangent direction: no eigenvalue is above ⅓. They are far "
-            "from the data, or bandwidth is too large; see check. Give dim to take the leading directions anyway",
-            UserWarning,
-            stacklevel=4,
-        )
+    return question.answer(part, partners, progress=progress)

@@ -1,20 +1,21 @@
-"""Is the geometry valid here?"""
+"""Can a geometry be relied on: at a point, and on held-out samples?"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from carre.boundary import as_bandwidth, as_points
-from carre.fields import Bandwidth, KernelField, MetricField
-from carre.metric import LowRankMetric
+from carre.backend import Progress
+from carre.fields import Bandwidth, DataField, KernelField, MetricField, trusted
+from carre.matching import perturb, predictive_loss
+from carre.metric import Metric
 from carre.neighbors import build_index
-from carre.toolkit.batches import Progress, in_parts
-from carre.toolkit.distance import distance_from_data, noise_reach
+from carre.toolkit.landing import noise_reach, walked_distance
+from carre.toolkit.question import Question, accepted, ask, bare, samples_of
 
 # At distance t from data of curvature κ an eigenvalue is 1/(1 − tκ) [THEORY §1]: 1.5 a third of the way to the center
 # of curvature. Between two parts of the data it is larger.
@@ -32,18 +33,6 @@ _SUMMED = 2048
 _LEAST_TRUNCATION = 0.9
 _N_SPACINGS, _N_DISTANCES = 1024, 256
 _RARE, _SPARSE = 0.99, 2.0
-
-_COLUMNS = (
-    "distance",
-    "reach",
-    "dimension",
-    "largest_eigenvalue",
-    "gap",
-    "disagreement",
-    "expected_disagreement",
-    "nearest",
-    "expected_nearest",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,9 +118,9 @@ class Validity:
 
 
 def check(
-    field: MetricField,
+    field: MetricField | DataField,
     points: Any,
-    bandwidth: Bandwidth,
+    bandwidth: Bandwidth | None = None,
     *,
     samples: Any = None,
     progress: Progress | None = None,
@@ -146,8 +135,8 @@ def check(
     Args:
         field: The field; its denoiser is needed.
         points: Points, shape (n, D).
-        bandwidth: σ, one number or one per point.
-        samples: Samples of the data, shape (n_s, D), to compare with.
+        bandwidth: σ, one number or one per point; None for the default of a geometry.
+        samples: Samples of the data, shape (n_s, D), to compare with; None for those that a geometry knows.
         progress: Told how far the work is.
 
     Example:
@@ -159,46 +148,40 @@ def check(
         >>> found.reasons[1]
         'the data are 10.0σ away, farther than noise would carry a point (4.0σ)'
     """
-    given = as_points(points, dim=field.dim)
-    y, sigma = given.tensor.detach(), as_bandwidth(bandwidth, given.tensor).detach()
-    judge, numbers = None, 64 * field.dim
-    if samples is not None:
-        known = as_points(samples, dim=field.dim, name="samples").tensor.detach().to(y)
-        judge = _Samples(field, known, float(sigma.median()))
-        numbers += judge.numbers_per_point
-
-    def part(y: Tensor, s: Tensor) -> tuple[Tensor, ...]:
-        metric, distance = _finite(field.metric(y, s), distance_from_data(field, y, s))
-        eigenvalues = metric.eigenvalues()
-        dimension = (eigenvalues > _COUNTED_ABOVE).sum(-1)
-        clipped = torch.nn.functional.pad(eigenvalues.clamp(0, 1), (0, 1))
-        gap = (clipped[:, :-1] - clipped[:, 1:]).amax(-1)
-        reach = noise_reach(s, field.dim - dimension)
-        reach = reach if judge is None else reach.clamp_min(judge.usual_distance)
-        own = (distance, reach, dimension, eigenvalues[:, 0], gap)
-        return own if judge is None else (*own, *judge.compare(y, s, metric, dimension, reach))
-
+    question = ask(field, points, bandwidth, task="check").detached()
     with torch.no_grad():
-        found = in_parts(part, y, sigma, numbers_per_item=numbers, progress=progress)
+        known = samples_of(field) if samples is None else accepted(field, samples, name="samples").tensor
+        judge = None if known is None else _Samples(question, known.detach().to(question.points))
+
+        def part(y: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+            metric, is_known = question.field.metric(y, s).cleaned()
+            distance = walked_distance(question.field, y, s)
+            # Where the field's answer is NaN or infinite, the data are infinitely far, and nothing is tangent.
+            is_known = is_known & torch.isfinite(distance)
+            distance = torch.where(is_known, distance, torch.inf)
+            eigenvalues = torch.where(is_known[:, None], metric.eigenvalues(), 0.0)
+            dimension = (eigenvalues > _COUNTED_ABOVE).sum(-1)
+            clipped = torch.nn.functional.pad(eigenvalues.clamp(0, 1), (0, 1))
+            gap = (clipped[:, :-1] - clipped[:, 1:]).amax(-1)
+            reach = noise_reach(s, question.field.dim - dimension)
+            reach = reach if judge is None else reach.clamp_min(judge.usual_distance)
+            own = (distance, reach, dimension, eigenvalues[:, 0], gap)
+            return own if judge is None else (*own, *judge.compare(y, s, metric, is_known, dimension, reach))
+
+        numbers = 64 * question.field.dim + (0 if judge is None else judge.numbers_per_point)
+        found = question.compute(part, question.points, question.bandwidth, numbers=numbers, progress=progress)
+    names = [column.name for column in fields(Validity) if column.name != "reasons"]
     # Without samples the last columns are unknown.
-    known_columns = dict(zip(_COLUMNS[: len(found)], found, strict=True))
-    columns = dict.fromkeys(_COLUMNS) | {"bandwidth": sigma} | known_columns
-    reasons = _reasons(Validity(**columns, reasons=("",) * len(y)))
-    restored = {name: None if column is None else given.restore(column) for name, column in columns.items()}
+    columns = dict.fromkeys(names) | dict(zip(names, (question.bandwidth, *found), strict=False))
+    reasons = _reasons(Validity(**columns, reasons=()))
+    restored = {name: None if column is None else question.given.restore(column) for name, column in columns.items()}
     return Validity(**restored, reasons=reasons)
-
-
-def _finite(metric: LowRankMetric, distance: Float[Tensor, " n"]) -> tuple[LowRankMetric, Float[Tensor, " n"]]:
-    """Where an answer of the field is NaN or infinite, have it say that the data are infinitely far."""
-    known = torch.isfinite(metric.factor).flatten(1).all(1) & torch.isfinite(distance)
-    factor = torch.where(known[:, None, None], metric.factor, 0.0)
-    return LowRankMetric(factor, metric.ridge), torch.where(known, distance, torch.inf)
 
 
 class _Samples:
     """What samples say about points."""
 
-    def __init__(self, field: MetricField, samples: Float[Tensor, "n dim"], bandwidth: float) -> None:
+    def __init__(self, question: Question, samples: Float[Tensor, "n dim"]) -> None:
         self.index = build_index(samples)
         count = None if len(samples) <= _SUMMED else _SUMMED // 2
         # A point may be one of the samples: counting it would shrink G.
@@ -208,7 +191,8 @@ class _Samples:
         self.spacing = _SPARSE * float(spacings.quantile(_RARE))
         # Samples that are noisier than σ are all far from the data as σ sees them, and right where they are.
         some = samples[:: max(1, len(samples) // _N_DISTANCES)]
-        distances = distance_from_data(field, some, bandwidth)
+        sigma = question.bandwidth.median().expand(len(some))
+        distances = question.compute(lambda y, s: walked_distance(question.field, y, s), some, sigma)
         self.usual_distance = float(torch.where(torch.isfinite(distances), distances, 0.0).quantile(_RARE))
 
     @property
@@ -218,7 +202,7 @@ class _Samples:
         return 2 * n_rows * (self.kernel.dim + n_rows)
 
     def compare(
-        self, y: Tensor, sigma: Tensor, metric: LowRankMetric, dimension: Tensor, reach: Tensor
+        self, y: Tensor, sigma: Tensor, metric: Metric, is_known: Tensor, dimension: Tensor, reach: Tensor
     ) -> tuple[Tensor, ...]:
         """Compute the disagreement with a kernel and what is expected, the nearest distance and what is expected."""
         d = dimension.clamp_min(1).to(y)
@@ -228,8 +212,9 @@ class _Samples:
         nearest = torch.where(torch.isfinite(nearest), nearest, torch.inf)
         is_in_range = torch.isfinite((nearest / sigma).square())
         y = torch.where(is_in_range[:, None], y, self.kernel.samples[:1])
-        other = self.kernel.metric(y, sigma)
-        square = metric.squared_norm() - 2 * metric.frobenius_product(other) + other.squared_norm()
+        other = trusted(self.kernel).metric(y, sigma)
+        own = metric.squared_norm() - 2 * metric.frobenius_product(other)
+        square = torch.where(is_known, own, 0.0) + other.squared_norm()
         support = self.kernel.effective_neighbors(y, sigma)
         fewest = torch.clamp_min(d * (d + 2), _FEWEST_NEIGHBORS)
         can_tell = is_in_range & (support >= fewest) & (self._truncation(y, sigma, d) >= _LEAST_TRUNCATION)
@@ -249,40 +234,100 @@ class _Samples:
 def _reasons(found: Validity) -> tuple[str, ...]:
     """Write a sentence for each point."""
     is_finite = torch.isfinite(found.distance)
-    complaints: list[tuple[Bool[Tensor, " n"], str, tuple[Tensor, ...]]] = [
-        (~is_finite, "the field's answer is NaN or infinite: it knows no data near", ()),
-        (
-            is_finite & (found.distance > found.reach),
-            "the data are {:.1f}σ away, farther than noise would carry a point ({:.1f}σ)",
-            (found.relative_distance, found.reach / found.bandwidth),
-        ),
-        (is_finite & (found.dimension == 0), "no eigenvalue is above ½: there is no tangent direction", ()),
-        (
-            found.largest_eigenvalue > _LARGEST_EIGENVALUE,
-            "the largest eigenvalue is {:.2f}, not near 1: the point lies between parts of the data",
-            (found.largest_eigenvalue,),
-        ),
-        (
-            is_finite & (found.gap < _CLEAR_GAP),
-            "eigenvalues fall gradually, by {:.2f} at most: no clear dimension",
-            (found.gap,),
-        ),
-    ]
-    if found.nearest is not None:
-        complaints += [
-            (
-                found.nearest > found.expected_nearest,
-                "the nearest sample is {:.3g} away, usually at most {:.3g}",
-                (found.nearest, found.expected_nearest),
-            ),
-            (
-                ~found.agrees,
-                "the metric differs from a kernel's on the samples by {:.2f}, more than sampling explains ({:.2f})",
-                (found.disagreement, found.expected_disagreement),
-            ),
-        ]
-    sentences: list[list[str]] = [[] for _ in found.reasons]
-    for applies, sentence, numbers in complaints:
+    sentences: list[list[str]] = [[] for _ in is_finite]
+
+    def complain(applies: Bool[Tensor, " n"], sentence: str, *numbers: Tensor) -> None:
         for i in torch.nonzero(applies)[:, 0].tolist():
             sentences[i].append(sentence.format(*(float(column[i]) for column in numbers)))
+
+    complain(~is_finite, "the field's answer is NaN or infinite: it knows no data near")
+    far = "the data are {:.1f}σ away, farther than noise would carry a point ({:.1f}σ)"
+    complain(is_finite & (found.distance > found.reach), far, found.relative_distance, found.reach / found.bandwidth)
+    complain(is_finite & (found.dimension == 0), "no eigenvalue is above ½: there is no tangent direction")
+    between = "the largest eigenvalue is {:.2f}, not near 1: the point lies between parts of the data"
+    complain(found.largest_eigenvalue > _LARGEST_EIGENVALUE, between, found.largest_eigenvalue)
+    gradual = "eigenvalues fall gradually, by {:.2f} at most: no clear dimension"
+    complain(is_finite & (found.gap < _CLEAR_GAP), gradual, found.gap)
+    if found.nearest is not None:
+        lonely = "the nearest sample is {:.3g} away, usually at most {:.3g}"
+        complain(found.nearest > found.expected_nearest, lonely, found.nearest, found.expected_nearest)
+        differs = "the metric differs from a kernel's on the samples by {:.2f}, more than sampling explains ({:.2f})"
+        complain(~found.agrees, differs, found.disagreement, found.expected_disagreement)
     return tuple("; ".join(parts) for parts in sentences)
+
+
+def calibration_error(
+    field: MetricField | DataField,
+    samples: Any,
+    bandwidth: float | None = None,
+    *,
+    generator: torch.Generator | None = None,
+) -> float:
+    """Compare the predicted variance along each eigenvector with the variance found there.
+
+    Σ_k |ē_k − λ̄_k| / Σ_k ē_k, where ē_k is the mean of (u_kᵀ(x − m̂(y)))²/σ² over noisy held-out pairs
+    and λ̄_k the mean k-th eigenvalue. Below 0.1 is good; 0.3 is the limit for choosing a scale
+    [THEORY §4.5]. Blind to errors of m̂ itself: read it next to the gain over a linear denoiser.
+
+    Args:
+        field: The field, with a denoiser.
+        samples: Held-out samples, shape (n, D), clean.
+        bandwidth: σ, one number; None for the default of a geometry.
+        generator: Source of the noise.
+
+    Example:
+        >>> from carre.fields import ExactField
+        >>> from carre.manifolds import Sphere
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> samples = Sphere(2).sample(1000, generator=rng)
+        >>> calibration_error(ExactField(Sphere(2)), samples, 0.1, generator=rng) < 0.1
+        True
+        >>> calibration_error(ExactField(Sphere(2, radius=0.5)), samples, 0.1, generator=rng) > 0.3  # another sphere
+        True
+    """
+    question = ask(field, samples, bandwidth, name="samples", task="calibration")
+    return miscalibration(bare(field), question.points, float(question.bandwidth[0]), generator)
+
+
+def miscalibration(
+    field: MetricField, samples: Float[Tensor, "n dim"], bandwidth: float, generator: torch.Generator | None
+) -> float:
+    """Compute the calibration error at one σ."""
+    pairs = perturb(samples, samples.new_full((len(samples),), bandwidth), generator=generator)
+    spectrum = field.metric(pairs.points, bandwidth).spectrum()
+    residual = (samples - field.denoise(pairs.points, bandwidth)) / bandwidth
+    found = torch.einsum("ndk,nd->nk", spectrum.vectors, residual).square().mean(0)
+    return float((found - spectrum.values.mean(0)).abs().sum() / found.sum())
+
+
+def predictive_score(
+    field: MetricField | DataField,
+    samples: Any,
+    bandwidth: float | None = None,
+    *,
+    generator: torch.Generator | None = None,
+) -> Any:
+    """Score how well each sample is predicted from a noisy copy of itself, shape (n,); higher is better.
+
+    In nats per sample, zero for a field that has learned nothing: minus `carre.matching.predictive_loss`.
+
+    Args:
+        field: The field, with a denoiser.
+        samples: Held-out samples, shape (n, D), clean.
+        bandwidth: σ, one number; None for the default of a geometry.
+        generator: Source of the noise.
+
+    Example:
+        >>> from carre.fields import ExactField
+        >>> from carre.manifolds import Sphere
+        >>> samples = Sphere(2).sample(1000, generator=torch.Generator().manual_seed(0))
+        >>> right, wrong = (predictive_score(ExactField(Sphere(2, r)), samples, 0.1).mean() for r in (1.0, 0.5))
+        >>> bool(right > 0 > wrong)
+        True
+    """
+    question = ask(field, samples, bandwidth, name="samples", task="score")
+    inner, held_out, sigma = bare(field), question.points, float(question.bandwidth[0])
+    pairs = perturb(held_out, held_out.new_full((len(held_out),), sigma), generator=generator)
+    residual = (held_out - inner.denoise(pairs.points, sigma)) / sigma
+    score = -predictive_loss(inner.metric(pairs.points, sigma), residual, pairs.displacement[:, 0])
+    return question.given.restore(score)

@@ -1,16 +1,19 @@
 """The only place that steps an optimizer."""
 
 from carre.training.checkpoint import Checkpoint, CheckpointError
-from carre.training.config import TrainingConfig
+from carre.training.config import DataScale, ImageScale, TrainingConfig
 from carre.training.loop import Progress, train
 from carre.training.monitor import Evaluation, History, LinearPhaseWarning, TrainingDivergedError, linear_phase
-from carre.training.objective import Objective
+from carre.training.objective import BalancedScales, Objective
 
 __all__ = [
+    "BalancedScales",
     "Checkpoint",
     "CheckpointError",
+    "DataScale",
     "Evaluation",
     "History",
+    "ImageScale",
     "LinearPhaseWarning",
     "Objective",
     "Progress",

@@ -1,31 +1,46 @@
-"""A training run in one file, so that it can go on after an interruption. Tensors and JSON; no code."""
+"""A training run in one file, so that it can go on after an interruption. Tensors and JSON; no code.
+
+The file also says what the run was told, by name: two runs that were told the same are the same run. Ctrl-C waits for
+the end of a step, so that what is kept is whole.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
+import math
 import os
+import signal
+import threading
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from carre.training.fingerprint import compare, update_digest
+from carre.boundary import ArgumentError
+from carre.files import is_path, write_whole
+from carre.matching import BandwidthDistribution
+from carre.training.config import TrainingConfig
+from carre.training.objective import Objective
 
 FORMAT_VERSION = 1
 # The one key of the header's metadata; it also tells our damaged files from those of other programs.
 _KEY = "carre.checkpoint"
-_HEADER_SIZE_BYTES, _LOOK_AT = 8, 256
-_LARGEST_HEADER = 100_000_000
+_HEADER_SIZE_BYTES, _KEY_WITHIN = 8, 256
 _MOST_NAMED = 3
 _REMEDY = "Delete it to start anew, or name another file"
+# What comes from the samples may be rounded otherwise by another version of torch.
+_TOLERANCE = 1e-6
+_BYTES_AT_ONCE = 2**24
 
 
-class CheckpointError(ValueError):
+class CheckpointError(ArgumentError):
     """A checkpoint cannot be written there, or is not one of this run. The message says why, and what to do.
 
     Example:
@@ -36,26 +51,11 @@ class CheckpointError(ValueError):
     """
 
 
-@dataclass(frozen=True, eq=False)
-class Snapshot:
-    """What a run has come to.
-
-    Attributes:
-        facts: What the run was told, by name; see `carre.training.fingerprint`.
-        progress: Counters and the history, as plain values.
-        tensors: Weights, averages, moments of the optimizer, states of the generators, by name.
-    """
-
-    facts: dict[str, Any]
-    progress: dict[str, Any]
-    tensors: dict[str, Tensor]
-
-
 class Checkpoint:
     """The file that a run is kept in while it trains, and goes on from if it is there.
 
-    It is written in one stroke: at every look at the held-out samples, at least about every `every` seconds, and when
-    the run is interrupted. Nothing in it is executed when it is read.
+    It is written in one stroke: at every evaluation on the held-out samples, at least about every `every` seconds, and
+    when the run is interrupted. Nothing in it is executed when it is read.
 
     Args:
         path: The file; its folder has to exist.
@@ -83,13 +83,14 @@ class Checkpoint:
     def __init__(
         self, path: str | os.PathLike[str], facts: Mapping[str, Any] | None = None, *, every: float = 60.0
     ) -> None:
-        if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str) or not os.fspath(path):
-            raise CheckpointError(f"checkpoint must be the path of a file, or None; got {path!r}")
+        if not is_path(path):
+            raise CheckpointError("checkpoint", "be the path of a file, or None", got=repr(path))
         place = Path(path).absolute()
         if place.is_dir():
-            raise CheckpointError(f"checkpoint must be a file; {str(path)!r} is a folder. Name a file in it")
+            raise CheckpointError("checkpoint", f"be a file; {str(path)!r} is a folder", remedy="Name a file in it")
         if not place.parent.is_dir():
-            raise CheckpointError(f"checkpoint must lie in a folder that exists; got {str(path)!r}. Make its folder")
+            must, remedy = "lie in a folder that exists", "Make its folder"
+            raise CheckpointError("checkpoint", must, got=repr(str(path)), remedy=remedy)
         self.path, self.facts, self.every = place, dict(facts or {}), every
 
     def seed(self) -> int | None:
@@ -104,8 +105,8 @@ class Checkpoint:
         seed: int | None = self._notes(self.path.read_bytes())["facts"].get("seed")
         return seed
 
-    def read(self, facts: Mapping[str, Any]) -> Snapshot | None:
-        """Return what is in the file; None where there is no file.
+    def read(self, facts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+        """Return the progress and the tensors in the file; None where there is no file.
 
         Args:
             facts: What the present run was told.
@@ -124,66 +125,60 @@ class Checkpoint:
             tensors = load(content)
         except SafetensorError as error:
             raise self._damaged(str(error)) from error
-        if notes.pop("sha256", None) != _digest(notes, tensors):
+        if notes.pop("sha256", None) != _digest_all(notes, tensors):
             raise self._damaged("its SHA-256 is another one")
         self._check_run(notes, facts)
-        return Snapshot(notes["facts"], notes["progress"], tensors)
+        return notes["progress"], tensors
 
-    def write(self, snapshot: Snapshot) -> None:
+    def write(self, facts: Mapping[str, Any], progress: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Replace the file in one stroke. Where that is impossible (a full disk), warn: training is worth more.
 
         Args:
-            snapshot: What to keep.
+            facts: What the run was told, by name; see `fingerprint`.
+            progress: Counters and the history, as plain values.
+            tensors: Weights, averages, moments of the optimizer, states of the generators, by name.
         """
         from safetensors.torch import save  # noqa: PLC0415
 
-        tensors = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in snapshot.tensors.items()}
+        copies = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
         notes: dict[str, Any] = {"format_version": FORMAT_VERSION, "versions": _versions()}
-        notes |= {"facts": snapshot.facts, "progress": snapshot.progress}
-        notes["sha256"] = _digest(notes, tensors)
-        content = save(tensors, metadata={_KEY: json.dumps(notes)})
-        partial = self._partial()
+        notes |= {"facts": facts, "progress": progress}
+        notes["sha256"] = _digest_all(notes, copies)
+        content = save(copies, metadata={_KEY: json.dumps(notes)})
         try:
-            with partial.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, self.path)
-            _sync_folder(self.path.parent)
+            write_whole(self.path, content, partial=self._partial)
         except OSError as error:
             warnings.warn(f"the checkpoint could not be written ({error}); training goes on", stacklevel=2)
-        finally:
-            _remove(partial)
 
     def remove(self) -> None:
         """Remove the file, and what a killed process left of one that it was writing."""
-        _remove(self.path)
-        _remove(self._partial())
+        for path in (self.path, self._partial):
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                warnings.warn(f"{str(path)!r} could not be removed ({error})", stacklevel=2)
 
+    @property
     def _partial(self) -> Path:
+        """The name to write to, always the same: what a killed process leaves is found again."""
         return self.path.with_name(f".{self.path.name}.partial")
 
     def _notes(self, content: bytes) -> dict[str, Any]:
         """Read the header; refuse what is no checkpoint that this version can read."""
         size = int.from_bytes(content[:_HEADER_SIZE_BYTES], "little")
-        is_ours = _KEY.encode() in content[:_LOOK_AT]
         try:
-            # A file of something else can announce any size.
-            header = json.loads(content[_HEADER_SIZE_BYTES : _HEADER_SIZE_BYTES + min(size, _LARGEST_HEADER)])
+            header = json.loads(content[_HEADER_SIZE_BYTES : _HEADER_SIZE_BYTES + size])
             notes = json.loads(header["__metadata__"][_KEY])
             version = int(notes["format_version"])
         except (ValueError, KeyError, TypeError) as error:
-            if is_ours or not content:
+            if _KEY.encode() in content[:_KEY_WITHIN] or not content:
                 raise self._damaged("it is cut or empty") from error
-            raise CheckpointError(
-                f"checkpoint must be a file that carre wrote; {str(self.path)!r} is one of something else. "
-                "Name another file"
-            ) from error
+            why = "is one of something else"
+            raise self._refused("be a file that carre wrote", why, "Name another file") from error
         if version > FORMAT_VERSION:
-            raise CheckpointError(
-                f"checkpoint must be of format {FORMAT_VERSION} at most; {str(self.path)!r} is of format {version}, "
-                f"written by carre {notes.get('versions', {}).get('carre')}. Upgrade carre, or name another file"
-            )
+            why = f"is of format {version}, written by carre {notes.get('versions', {}).get('carre')}"
+            must, remedy = f"be of format {FORMAT_VERSION} at most", "Upgrade carre, or name another file"
+            raise self._refused(must, why, remedy)
         if not {"facts", "progress", "versions"} <= notes.keys():
             raise self._damaged("its header lacks something")
         return dict(notes)
@@ -194,23 +189,15 @@ class Checkpoint:
         # Another version may train in another way: what came out would be neither's. Torch's optimizers and states
         # are the same from version to version, up to rounding.
         if before["carre"] != now["carre"]:
-            raise CheckpointError(
-                f"checkpoint must be of carre {now['carre']}; {str(self.path)!r} is of {before['carre']}, which may "
-                f"train in another way. Go on with that version. {_REMEDY}"
-            )
+            why = f"is of {before['carre']}, which may train in another way"
+            raise self._refused(f"be of carre {now['carre']}", why, f"Go on with that version. {_REMEDY}")
         others = compare(notes["facts"], facts)
         if "samples" in others:
-            raise CheckpointError(
-                f"checkpoint must be of the same samples; {str(self.path)!r} was written while fitting others. "
-                f"{_REMEDY}"
-            )
+            raise self._refused("be of the same samples", "was written while fitting others")
         if others:
             # Another seed shuffles the samples, and changes what is derived from them.
             told = others.get("seed") or "; ".join(list(others.values())[:_MOST_NAMED])
-            raise CheckpointError(
-                f"checkpoint must be of the same settings; {str(self.path)!r} was written with another {told}. "
-                f"{_REMEDY}"
-            )
+            raise self._refused("be of the same settings", f"was written with another {told}")
         if before["torch"] != now["torch"]:
             warnings.warn(
                 f"the checkpoint was written with torch {before['torch']}, this is {now['torch']}: training goes on, "
@@ -219,7 +206,10 @@ class Checkpoint:
             )
 
     def _damaged(self, why: str) -> CheckpointError:
-        return CheckpointError(f"checkpoint must be whole; {str(self.path)!r} is damaged: {why}. {_REMEDY}")
+        return self._refused("be whole", f"is damaged: {why}")
+
+    def _refused(self, must: str, why: str, remedy: str = _REMEDY) -> CheckpointError:
+        return CheckpointError("checkpoint", f"{must}; {str(self.path)!r} {why}", remedy=remedy)
 
 
 def _versions() -> dict[str, str]:
@@ -228,29 +218,140 @@ def _versions() -> dict[str, str]:
     return {"carre": __version__, "torch": str(torch.__version__)}
 
 
-def _digest(notes: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+def _digest_all(notes: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     """Hash all that a file says. Safetensors notices a cut, but not a bit that flipped."""
     # As it will be read: JSON has no tuples.
-    found = hashlib.sha256(json.dumps(json.loads(json.dumps(notes)), sort_keys=True).encode())
-    for name in sorted(tensors):
-        found.update(name.encode())
-        update_digest(found, tensors[name])
+    said = json.dumps(json.loads(json.dumps(notes)), sort_keys=True)
+    return digest(said, *(part for name in sorted(tensors) for part in (name, tensors[name])))
+
+
+def fingerprint(
+    model: nn.Module, bandwidths: BandwidthDistribution, objective: Objective, config: TrainingConfig, device: str
+) -> dict[str, Any]:
+    """Write down what a run was told, all but the samples, as plain values; refuse what a checkpoint cannot hold.
+
+    The code of a network, a function or a denoiser of the user's own is known by its name only.
+
+    Example:
+        >>> from carre.matching import LogUniform
+        >>> facts = fingerprint(nn.Linear(2, 3), LogUniform(0.1, 1.0), Objective(), TrainingConfig(seed=7), "cpu")
+        >>> facts["bandwidth_range"], facts["seed"]
+        ([0.1, 1.0], 7)
+    """
+    balance, function = objective.balance, objective.function
+    settings = dataclasses.asdict(config)
+    # Replaying a step or not gives the same numbers.
+    del settings["cuda_graph"]
+    return {
+        "bandwidth_law": type(bandwidths).__name__,
+        "bandwidth_range": [bandwidths.low, bandwidths.high],
+        "ridge": objective.ridge,
+        "train_mean": objective.train_mean,
+        "centered": objective.centered,
+        "weights_of_scales": None if balance is None else balance.between(bandwidths),
+        "function": None if function is None else getattr(function, "__qualname__", type(function).__qualname__),
+        **settings,
+        "device": device,
+        "network": _network(model),
+    }
+
+
+def digest(*parts: Tensor | str) -> str:
+    """Hash tensors, with their shapes and dtypes, and words.
+
+    Example:
+        >>> digest(torch.zeros(2)) == digest(torch.zeros(2)) != digest(torch.zeros(2, 1))
+        True
+    """
+    found = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, str):
+            found.update(part.encode())
+            continue
+        found.update(f"{part.dtype}{tuple(part.shape)}".encode())
+        # Some of it at a time: a copy of all of it may not fit.
+        for some in torch.split(part.detach().reshape(-1), _BYTES_AT_ONCE // part.element_size()):
+            found.update(some.cpu().contiguous().view(torch.uint8).numpy().data)
     return found.hexdigest()
 
 
-def _sync_folder(folder: Path) -> None:
-    """Have the new name on the disk, too; only POSIX systems can open a folder."""
-    if os.name != "posix":
+def compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """Say what differs, by name; numbers may be rounded.
+
+    Example:
+        >>> compare({"max_steps": 100, "seed": 0}, {"max_steps": 200, "seed": 0})
+        {'max_steps': 'max_steps (100 there, 200 here)'}
+    """
+    plain = json.loads(json.dumps(dict(now)))
+    return {
+        name: f"{name} ({before.get(name)} there, {plain.get(name)} here)"
+        for name in {**plain, **before}
+        if not _agree(before.get(name), plain.get(name))
+    }
+
+
+def _agree(one: Any, other: Any) -> bool:
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_agree, one, other))
+    if isinstance(one, float) and isinstance(other, (int, float)):
+        return math.isclose(one, other, rel_tol=_TOLERANCE)
+    return bool(one == other)
+
+
+def _network(model: nn.Module) -> str:
+    """Name a network by the shapes of its weights: their values are in the file."""
+    for name, value in model.state_dict().items():
+        if not isinstance(value, Tensor):
+            must, got = "keep nothing but tensors in its state_dict for a checkpoint", type(value).__name__
+            remedy = "Keep it in the constructor of the network, or in a buffer"
+            raise ArgumentError("network", must, got=f"{got} in {name!r}", remedy=remedy)
+    found = [(name, *value.shape) for name, value in [*model.named_parameters(), *model.named_buffers()]]
+    count = sum(value.numel() for value in model.parameters())
+    short = hashlib.sha256(json.dumps(found).encode()).hexdigest()[:8]
+    return f"{type(model).__name__} of {count:,} weights ({short})"
+
+
+class Interruption:
+    """Whether somebody has asked to stop."""
+
+    is_asked = False
+
+    def ask(self, number: int, frame: FrameType | None) -> None:
+        """Remember the first time; raise at once when asked again."""
+        if self.is_asked:
+            raise KeyboardInterrupt
+        self.is_asked = True
+
+    def happen(self) -> None:
+        """Raise now what was asked for before."""
+        if self.is_asked:
+            self.is_asked = False
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def postponed(*, wanted: bool = True) -> Iterator[Interruption]:
+    """Postpone Ctrl-C until the work is at a point where it can go on later; a second Ctrl-C is not postponed.
+
+    Where Ctrl-C means something else already, and in threads, which never see it, nothing changes.
+
+    Example:
+        >>> with postponed() as interruption:
+        ...     signal.raise_signal(signal.SIGINT)  # somebody presses Ctrl-C
+        ...     try:
+        ...         interruption.happen()
+        ...     except KeyboardInterrupt:
+        ...         print("here")
+        here
+    """
+    interruption = Interruption()
+    is_main = threading.current_thread() is threading.main_thread()
+    if not (wanted and is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler):
+        yield interruption
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    signal.signal(signal.SIGINT, interruption.ask)
     try:
-        os.fsync(descriptor)
+        yield interruption
     finally:
-        os.close(descriptor)
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        warnings.warn(f"{str(path)!r} could not be removed ({error})", stacklevel=3)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    interruption.happen()

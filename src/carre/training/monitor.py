@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from carre.backend.memory import points_at_once
 from carre.matching import BandwidthDistribution, Perturbation, perturb, predictive_loss
-from carre.matching.references import source_posterior
+from carre.matching.perturbation import source_posterior
 from carre.metric import LowRankMetric
-from carre.networks.memory import points_at_once
 from carre.training.objective import Objective
 
 _VISIBLE_GAIN = 0.2
@@ -65,7 +65,7 @@ class LinearPhaseWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One look at the held-out samples, with the averaged weights.
+    """One evaluation on the held-out samples, with the averaged weights.
 
     Attributes:
         step: Optimizer steps so far.
@@ -108,7 +108,7 @@ class History:
             estimator: of the data).
         kernel_gain: The gain of the plain kernel denoiser at those σ: what the samples alone can show. Empty when
             nothing was held out.
-        evaluations: The looks at the held-out samples, in order.
+        evaluations: The evaluations on the held-out samples, in order.
         stop_reason: Why training ended.
         seconds: Wall-clock time of training.
         steps: Optimizer steps taken.
@@ -138,14 +138,14 @@ class History:
 def linear_phase(history: History) -> str | None:
     """Say that training stopped in its linear phase, if it did.
 
-    Until the denoiser leaves that phase, G looks like a perfect projector on the linear hull, one or
+    Until the denoiser leaves that phase, G is nearly a perfect projector on the linear hull, one or
     more dimensions too many. Flat data have no gain to be had; so the gain is held against that of
     the kernel denoiser, which needs no training: where the kernel sees curvature and the network
     less than half of it, or half a dimension less, the network is not done.
 
     Example:
-        >>> looks = [Evaluation(50, 1.0, 0.9, 0.4, -0.2, gain=(0.1,))]
-        >>> history = History(bandwidths=(0.3,), kernel_gain=(0.9,), evaluations=looks, kept=0)
+        >>> evaluation = Evaluation(50, 1.0, 0.9, 0.4, -0.2, gain=(0.1,))
+        >>> history = History(bandwidths=(0.3,), kernel_gain=(0.9,), evaluations=[evaluation], kept=0)
         >>> linear_phase(history)  # doctest: +ELLIPSIS
         'training stopped in its linear phase: at σ = 0.3 the denoiser gains 0.10 dimensions over a linear one where ...
     """
@@ -166,7 +166,7 @@ class LinearDenoiser:
         dim, (fewest, most) = samples.shape[1], _LINEAR_SAMPLES
         # With fewer samples than D the estimate of Σ is zero off their span and too large on its leading directions:
         # a weaker denoiser than the best linear one. Gains over it are too high, those of the network and of the kernel
-        # by the same number: their difference, which `linear_phase` looks at, stays, but not the zero of the gain.
+        # by the same number: their difference, which `linear_phase` goes by, stays, but not the zero of the gain.
         n_rows = min(max(8 * dim, fewest), most if dim <= _LARGEST_DECOMPOSITION else _LARGEST_DECOMPOSITION)
         subset = samples[:n_rows]
         self.center = subset.mean(0)
@@ -197,20 +197,17 @@ class HeldOut:
     ) -> None:
         levels = (torch.arange(n_levels, device=samples.device, dtype=samples.dtype) + 0.5) / n_levels
         self.levels = bandwidths.quantile(levels)
-        repeats = -(-n_pairs // len(samples))
-        x = samples.repeat(repeats, 1)[:n_pairs]
-        self.pairs: list[Perturbation] = [
-            perturb(x, sigma.expand(len(x)), generator=generator) for sigma in self.levels
-        ]
+        x = samples.repeat(-(-n_pairs // len(samples)), 1)[:n_pairs]
+        self.pairs = [perturb(x, sigma.expand(len(x)), generator=generator) for sigma in self.levels]
         linear = LinearDenoiser(training_samples)
         self.linear_errors = [_errors(pair, linear(pair.points, pair.bandwidth)).mean() for pair in self.pairs]
         self.kernel_gain: tuple[float, ...] = ()
-        if samples is training_samples:
-            return  # Each sample would be its own neighbor: that says nothing about curvature.
-        kernel = training_samples[:_KERNEL_SAMPLES]
-        means = [source_posterior(pair.points, kernel, pair.bandwidth) @ kernel for pair in self.pairs]
-        errors = zip(self.linear_errors, self.pairs, means, strict=True)
-        self.kernel_gain = tuple(float(linear - _errors(pair, mean).mean()) for linear, pair, mean in errors)
+        # Of the training samples each would be its own neighbor: that says nothing about curvature.
+        if samples is not training_samples:
+            kernel = training_samples[:_KERNEL_SAMPLES]
+            for linear_error, pair in zip(self.linear_errors, self.pairs, strict=True):
+                mean = source_posterior(pair.points, kernel, pair.bandwidth) @ kernel
+                self.kernel_gain += (float(linear_error - _errors(pair, mean).mean()),)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, objective: Objective, *, step: int, seconds: float) -> Evaluation:
@@ -219,15 +216,15 @@ class HeldOut:
         for pair, linear_error in zip(self.pairs, self.linear_errors, strict=True):
             size = points_at_once(model, pair.points, largest=len(pair.points))
             parts = zip(*(torch.split(tensor, size) for tensor in pair.tensors()), strict=True)
-            looks = [_look(model, objective, Perturbation(*part)) for part in parts]
-            averages = [torch.cat(values).mean() for values in zip(*looks, strict=True)]
+            measured = [_measure(model, objective, Perturbation(*part)) for part in parts]
+            averages = [torch.cat(values).mean() for values in zip(*measured, strict=True)]
             rows.append([*map(float, averages[:3]), math.nan][:3])
             gain += [float(linear_error - error) for error in averages[3:]]
         mean_loss, metric_loss, predictive = np.mean(rows, axis=0).tolist()
         return Evaluation(step, seconds, mean_loss, metric_loss, predictive, tuple(gain))
 
 
-def _look(model: nn.Module, objective: Objective, pair: Perturbation) -> list[Float[Tensor, " batch"]]:
+def _measure(model: nn.Module, objective: Objective, pair: Perturbation) -> list[Float[Tensor, " batch"]]:
     """Compute the two losses at each pair; with a mean the predictive loss, and with one of the points its error."""
     mean, factor = model(pair.points, pair.bandwidth)
     values = [*objective.losses(mean, factor, pair)]

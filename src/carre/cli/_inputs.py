@@ -1,0 +1,249 @@
+"""What commands are given: their common options, models, data; and the files that answers go to."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import carre
+from carre.cli._output import counted, naming, worded
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_COUNT = r"(\d+\.?\d*|\.\d+)"
+# Hours, minutes and seconds.
+_BUDGET = re.compile(f"(?:{_COUNT}h)?(?:{_COUNT}m(?:in)?)?(?:{_COUNT}s?)?")
+# Files whose columns have names.
+_NAMED = (".csv", ".tsv", ".txt", ".gz", ".parquet", ".pq")
+_OF_ARRAYS = (".npy", ".npz")
+
+
+def positive(text: str) -> Any:
+    """Describe an option whose number has to be above zero; another one is refused as soon as it is read."""
+
+    def check(_: Any, option: Any, value: int | float | None) -> int | float | None:
+        if value is not None and not 0 < value < float("inf"):
+            raise ValueError(f"{option.opts[0]} must be a positive number; got {value:g}")
+        return value
+
+    return typer.Option(callback=check, help=text)
+
+
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Folder of a fitted geometry, or a shipped name such as mnist.")
+]
+Data = Annotated[
+    str, typer.Argument(metavar="DATA", help="Table (csv, tsv, txt, parquet, npy, npz), or a folder of images.")
+]
+Columns = Annotated[
+    str | None, typer.Option(help="Columns that are coordinates, by name or number from 0, separated by commas.")
+]
+Sigma = Annotated[float | None, positive("Scale σ, in the units of the data; that of the model by default.")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one by default.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print neither progress nor a summary.")]
+
+
+def seconds_of(budget: str | None) -> float | None:
+    """Read a span of time: 90s, 2m, 1h30m, 0.5h, or plain seconds.
+
+    Example:
+        >>> seconds_of("1h30m"), seconds_of("0.5h"), seconds_of("90")
+        (5400.0, 1800.0, 90.0)
+    """
+    if budget is None:
+        return None
+    found = _BUDGET.fullmatch(budget.replace(" ", "").lower())
+    counts = found.groups(default="0") if found else ()
+    total = sum(seconds * float(count) for seconds, count in zip((3600, 60, 1), counts, strict=False))
+    if total <= 0:
+        raise ValueError(f"--budget must be a span of time like 90s, 2m, 1h30m or 0.5h; got {budget!r}")
+    return total
+
+
+def listed(text: str | None) -> list[str] | None:
+    """Read names or numbers that are separated by commas.
+
+    Example:
+        >>> listed("height, weight")
+        ['height', 'weight']
+    """
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def pair_of(option: str, text: str, n_rows: int) -> tuple[int, int]:
+    """Read a pair of row numbers, like 3,17."""
+    parts = text.split(",")
+    if len(parts) != 2 or not all(part.strip().isdecimal() for part in parts):
+        raise ValueError(f"{option} must be two row numbers like 3,17; got {text!r}")
+    first, second = (int(part) for part in parts)
+    if not (first < n_rows and second < n_rows):
+        raise ValueError(f"{option} must be row numbers from 0 to {n_rows - 1}; got {text!r}")
+    return first, second
+
+
+def load_model(model: str, device: str | None) -> carre.Geometry:
+    """Load a geometry from a folder, or one that ships with the library."""
+    if not model.strip():
+        raise ValueError("MODEL must not be empty; give the folder of a geometry, or a shipped name such as mnist")
+    try:
+        # A path never goes to the hub, and a word that is misspelled should not.
+        return carre.load(model if model in carre.pretrained_models() else Path(model), device=device)
+    except carre.LoadError as error:
+        if Path(model).exists() or not checkpoint_of(Path(model)).exists():
+            raise
+        hint = "Its fit is unfinished: go on with carre fit … --resume"
+        raise carre.LoadError(f"{worded(error)}. {hint}") from error
+
+
+def checkpoint_of(model: Path) -> Path:
+    """Return where an unfinished fit is kept."""
+    return model.with_name(f"{model.name}.checkpoint")
+
+
+def load_samples(
+    path: str,
+    *,
+    otherwise: str,
+    columns: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    size: int | None = None,
+) -> carre.Table | carre.ImageDataset:
+    """Read DATA, a table or images; ``otherwise`` says what to do where cells of a column cannot be used."""
+    try:
+        with naming({"folder": "DATA"}):
+            return carre.data.load_samples(path, columns=columns, drop=drop, size=size)
+    except carre.data.CellError as error:
+        raise ValueError(error.worded(otherwise)) from error
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """DATA as a geometry takes them, with what to write beside answers.
+
+    Attributes:
+        values: Points (n, D), in the order of the columns of the fit, or images (n, C, H, W).
+        names: What to call the coordinates.
+        other: The other columns.
+    """
+
+    values: np.ndarray
+    names: Sequence[str]
+    other: Mapping[str, np.ndarray]
+
+    @property
+    def is_images(self) -> bool:
+        """Say whether there are images, not points."""
+        return self.values.ndim > 2
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def load_data(
+    geometry: carre.Geometry, path: str, *, columns: str | None = None, drop: Sequence[str] | None = None
+) -> Rows:
+    """Load data for a geometry: columns of its names in its order, images of its size and normalization.
+
+    A geometry without names takes all columns of numbers but those to ``drop``.
+    """
+    import numpy as np  # noqa: PLC0415
+
+    chosen, known, shape = listed(columns), geometry.feature_names, geometry.sample_shape
+    if chosen is None and known is not None and path.lower().endswith(_NAMED):
+        chosen = list(known)
+    samples = load_samples(
+        path,
+        # Only a fit has --drop.
+        otherwise="choose others by --columns",
+        columns=chosen,
+        drop=None if chosen is not None else drop,
+        size=shape[1] if shape is not None and shape[1] == shape[2] else None,
+    )
+    if isinstance(samples, carre.Table):
+        n_columns = samples.shape[1]
+        if n_columns != geometry.dim:
+            found = "" if samples.names is None else f" ({', '.join(samples.names[:8])})"
+            raise ValueError(
+                f"DATA must have {_expected(geometry)}, like the samples of MODEL; {path} has {n_columns}{found}. "
+                "Choose with --columns"
+            )
+        return Rows(samples.values, samples.names or numbered(n_columns), samples.other)
+    if shape is None:
+        columns_of_model = counted(geometry.dim, "column")
+        raise ValueError(f"DATA must be a table of {columns_of_model}, like that of MODEL; {path} holds images")
+    if geometry.normalization is not None:
+        samples = dataclasses.replace(samples, normalization=geometry.normalization)
+    labels = samples.labels
+    if labels is not None and samples.class_names:
+        labels = np.array(samples.class_names)[labels]
+    return Rows(samples.images, numbered(geometry.dim), {} if labels is None else {"label": labels})
+
+
+def numbered(n_columns: int) -> list[str]:
+    """Name coordinates that have no names."""
+    return [f"x{i}" for i in range(n_columns)]
+
+
+def _expected(geometry: carre.Geometry) -> str:
+    """Say what the samples of a geometry have."""
+    columns = f"{counted(geometry.dim, 'column')} of numbers"
+    shape = geometry.sample_shape
+    if shape is None:
+        return columns
+    return f"images of shape {' × '.join(map(str, shape[shape[0] == 1 :]))}, or {columns}"
+
+
+def check_output(out: Path, geometry: carre.Geometry | None = None) -> None:
+    """Refuse, before any work, a file that cannot hold an answer: points and vectors of a geometry of images."""
+    from carre import files  # noqa: PLC0415
+    from carre.data.table import WRITTEN  # noqa: PLC0415
+
+    is_images = geometry is not None and geometry.sample_shape is not None
+    files.check_output(out, _OF_ARRAYS if is_images else WRITTEN)
+
+
+def write_answer(
+    out: Path,
+    name: str,
+    answer: np.ndarray,
+    rows: Rows,
+    *,
+    prefix: str = "",
+    more: Mapping[str, np.ndarray] | None = None,
+) -> None:
+    """Write an answer at each point, with the other columns of the data beside it where the format can hold them.
+
+    It is a number, a vector (n, D), several of them (n, D, k), or an image. In tables, vectors are a column for each
+    coordinate, whose name follows the prefix.
+    """
+    import numpy as np  # noqa: PLC0415
+
+    for column in (answer, *(more or {}).values()):
+        is_finite = np.isfinite(column).reshape(len(column), -1).all(axis=1)
+        if not is_finite.all():
+            far = f"the answer is not finite at row {int(is_finite.argmin())} (from 0)"
+            raise ValueError(f"DATA must lie nearer to what MODEL has learned: {far}")
+    suffix = out.suffix.lower()
+    if suffix == ".npy":
+        carre.data.write_table(out, {name: answer})
+        return
+    columns: dict[str, Any] = {name: answer}
+    if answer.ndim == 2 and suffix != ".npz":
+        columns = {f"{prefix}{called}": answer[:, i] for i, called in enumerate(rows.names)}
+    elif answer.ndim == 3 and suffix != ".npz":
+        columns = {
+            f"{prefix}{k + 1}_{called}": answer[:, i, k]
+            for k in range(answer.shape[2])
+            for i, called in enumerate(rows.names)
+        }
+    columns |= more or {}
+    other = {called: column for called, column in rows.other.items() if called not in columns}
+    carre.data.write_table(out, columns | other)

@@ -1,0 +1,166 @@
+"""What people and programs read: facts, JSON, warnings and progress. Arguments of the library are options here."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import typer
+
+import carre
+
+# The command line as it was given, for pages and advice to quote.
+COMMAND: ContextVar[str] = ContextVar("COMMAND", default="carre")
+# What arguments of the library are called here.
+OPTIONS = {
+    **dict.fromkeys(("path", "X", "samples", "points"), "DATA"),
+    **{name: f"--{name}" for name in ("columns", "drop", "size", "device", "labels", "rank")},
+    "columns and drop": "--columns and --drop",
+    "name_or_folder": "MODEL",
+    "key": "the key of DATA",
+    "folder": "--out",
+    "pairs": "--pair",
+    "image_shape": "--image-shape",
+    "bandwidth": "--sigma",
+    "n_nodes": "--nodes",
+}
+# What warnings and remedies of the library advise to do with arguments, and what to do here.
+ADVICE = {
+    "X has only": "DATA has only",
+    "bandwidth lies outside": "--sigma lies outside",
+    "a wider bandwidth_range": "wider --sigma-min and --sigma-max",
+    "raise max_steps or max_seconds": "give more --steps or --budget",
+    "Raise rank": "Raise --rank",
+    "Pass size=…": "Give --size",
+    "increase n_nodes": "increase --nodes",
+    "Use method='geodesic'": "Use --method geodesic",
+    " or None": " or left out",
+}
+_LINE_EVERY_PERCENT, _SHOWN_AFTER_SECONDS = 10, 2.0
+_SHOWN = (UserWarning, RuntimeWarning)
+
+
+def say(text: str) -> None:
+    """Write a line to stderr, where everything goes that is not the answer."""
+    typer.echo(text, err=True)
+
+
+def show(facts: Mapping[str, Any], results: Mapping[str, Any], *, as_json: bool, quiet: bool = False) -> None:
+    """Print an answer: results as one JSON object for programs, or facts in words for people who are not quiet."""
+    if as_json:
+        typer.echo(json.dumps(_plain(results), ensure_ascii=False, allow_nan=False))
+    elif not quiet:
+        width = max(map(len, facts))
+        for name, value in facts.items():
+            # Bold on a terminal only. Long lines are the terminal's to wrap: commands and paths can be copied whole.
+            typer.echo(f"{typer.style(f'{name:<{width}}', bold=True)}  {value}".rstrip())
+
+
+def _plain(value: Any) -> Any:
+    """Turn arrays, paths and NaN into what JSON knows."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def counted(count: int, thing: str) -> str:
+    """Say how many there are of something.
+
+    Example:
+        >>> counted(1, "coordinate"), counted(1200, "coordinate")
+        ('1 coordinate', '1,200 coordinates')
+    """
+    return f"{count:,} {thing}" + ("" if count == 1 else "s")
+
+
+def in_options(sentence: str) -> str:
+    """Name options where the library advises on arguments.
+
+    Example:
+        >>> in_options("train longer (raise max_steps or max_seconds)")
+        'train longer (give more --steps or --budget)'
+    """
+    sentence = " ".join(sentence.split())
+    for advice, here in ADVICE.items():
+        sentence = sentence.replace(advice, here)
+    return sentence
+
+
+def worded(error: Exception) -> str:
+    """Say what an error says, with the option that an argument of the library is here."""
+    # Asked for what it has and not for its class, which torch comes with: a slip of the pen should not wait for that.
+    argument, sentence = getattr(error, "argument", None), getattr(error, "worded", None)
+    return in_options(str(error) if argument is None or sentence is None else sentence(OPTIONS.get(argument, argument)))
+
+
+@contextmanager
+def naming(names: Mapping[str, str]) -> Iterator[None]:
+    """Let errors call arguments of the library by what they stand for here, where that is not what they mostly do."""
+    try:
+        yield
+    except carre.ArgumentError as error:
+        error.argument = names.get(error.argument, error.argument)
+        raise
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Write a warning of the library as one line, and once; those for developers are left out."""
+    written: set[str] = set()
+
+    def write(
+        message: Any, category: type[Warning], filename: str, lineno: int, file: Any = None, line: str | None = None
+    ) -> None:
+        sentence = in_options(str(message))
+        if issubclass(category, _SHOWN) and sentence not in written:
+            written.add(sentence)
+            say(f"warning: {sentence}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        warnings.showwarning = write
+        yield
+
+
+@contextmanager
+def progress(task: str, *, quiet: bool = False) -> Iterator[Callable[[Any], None]]:
+    """Give a function to tell how far a task is: a bar on a terminal, a line now and then in a log.
+
+    It is told a share of the work, or the record of a training run. Work that takes no more than a moment leaves
+    neither bar nor line.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield (lambda told: None) if quiet else lines_on(task)
+        return
+    from carre.backend.memory import progress_bar  # noqa: PLC0415  (a pipe does not need it)
+
+    with progress_bar(task, delay=_SHOWN_AFTER_SECONDS) as draw:
+        yield draw
+
+
+def lines_on(task: str, *, seconds: float = _SHOWN_AFTER_SECONDS) -> Callable[[Any], None]:
+    """Return a function that writes a line on a task every ten percent, two seconds apart at least."""
+    start = latest = time.monotonic()
+    written = 0
+
+    def write(told: Any) -> None:
+        nonlocal latest, written
+        percent, now = int(100 * getattr(told, "fraction", told)), time.monotonic()
+        if percent // _LINE_EVERY_PERCENT > written // _LINE_EVERY_PERCENT and now - latest >= seconds:
+            written, latest = percent, now
+            say(f"{task}: {percent}% after {now - start:.0f} s")
+
+    return write

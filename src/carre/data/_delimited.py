@@ -1,0 +1,239 @@
+"""Text files of rows and columns: csv, tsv and the like, with the delimiter and the header found out."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+import zlib
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+
+from carre.files import DamagedFileError, reason
+
+# What a first column without a name is called.
+INDEX = "index"
+
+# Tried in this order; equal ones: the first.
+_DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars", " ": "spaces"}
+_SAMPLE_LINES = 50
+# Rows that are held as text at a time.
+_BLOCK = 20_000
+_MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "?", "-"))
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*")
+
+# Told the names and the number of the columns, says which ones are to be coordinates.
+Wanted = Callable[[list[str] | None, int], Container[int]]
+
+
+class CellError(ValueError):
+    """A cell of a table where a number should be, as a value: each face says in its words how to leave a column out.
+
+    Attributes:
+        cell: Which one it is, and what is wrong with it.
+        remedy: What to do about it.
+
+    Example:
+        >>> error = CellError("line 3, column 'x' of plants.csv is empty", "Fill it in, remove the row")
+        >>> str(error)
+        "line 3, column 'x' of plants.csv is empty. Fill it in, remove the row, or leave the column out (drop)"
+        >>> error.worded("choose other columns")
+        "line 3, column 'x' of plants.csv is empty. Fill it in, remove the row, or choose other columns"
+    """
+
+    def __init__(self, cell: str, remedy: str) -> None:
+        self.cell, self.remedy = cell, remedy
+        super().__init__(self.worded("leave the column out (drop)"))
+
+    def worded(self, otherwise: str) -> str:
+        """Write the sentence with another way out."""
+        return f"{self.cell}. {self.remedy}, or {otherwise}"
+
+    def __reduce__(self) -> tuple[type[CellError], tuple[str, str]]:
+        return type(self), (self.cell, self.remedy)
+
+
+def read_delimited(file: Path, wanted: Wanted) -> tuple[list[str] | None, list[np.ndarray]]:
+    """Read the names (None if there is no header) and the columns of a text file in UTF-8, plain or packed by gzip.
+
+    Columns are floating where all cells are numbers, else text; those that are wanted must be numbers if most of their
+    cells are. A first column without a name, as pandas writes its index, is called ``index``.
+    """
+    with _opened(file) as stream:
+        sample = list(islice(stream, _SAMPLE_LINES))
+        if not any(line.strip() for line in sample):
+            raise DamagedFileError(f"{file} is empty; give a file with a row for each sample")
+        delimiter = _find_delimiter(sample)
+        names = _find_header(_first_rows(sample, delimiter), file)
+        stream.seek(0)
+        rows = _rows(stream, delimiter)
+        if names is not None:
+            next(rows)
+        return names, _read_columns(rows, names, wanted, f"{file} (separated by {_DELIMITERS[delimiter]})")
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[TextIO]:
+    """Open a file for reading; what is wrong with its bytes shows up while it is read."""
+    opened = gzip.open if file.suffix.lower() == ".gz" else open
+    try:
+        with opened(file, "rt", encoding="utf-8-sig", newline="") as stream:
+            yield stream
+    except UnicodeDecodeError as error:
+        why = f"is not text in UTF-8 (byte {error.start}); save it with that encoding"
+        raise DamagedFileError(f"{file} {why}") from error
+    except (csv.Error, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DamagedFileError(f"{file} cannot be read as a table ({reason(error)}); save or copy it again") from error
+
+
+def _rows(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of the last line of each row, and its cells; empty lines are left out."""
+    # Of columns that are aligned by spaces, any number of them is one delimiter.
+    aligned = (" ".join(line.split()) for line in lines) if delimiter == " " else lines
+    reader = csv.reader(aligned, delimiter=delimiter, skipinitialspace=True, strict=True)
+    for row in reader:
+        if row:
+            yield reader.line_num, row
+
+
+def _first_rows(lines: Sequence[str], delimiter: str) -> list[list[str]]:
+    """Return the cells of the first lines, the last of which may be cut in a quoted cell."""
+    rows: list[list[str]] = []
+    with suppress(csv.Error):
+        rows.extend(row for _, row in _rows(lines, delimiter))
+    return rows
+
+
+def _find_delimiter(lines: Sequence[str]) -> str:
+    """Choose the delimiter that cuts most rows into equally many cells, two or more, and that leaves most numbers."""
+
+    def quality(delimiter: str) -> tuple[float, float]:
+        rows = _first_rows(lines, delimiter)
+        if not rows:
+            return 0.0, 0.0
+        widths = [len(row) for row in rows]
+        usual = max(set(widths), key=widths.count)
+        cells = [cell for row in rows for cell in row]
+        numbers = sum(map(_looks_like_a_number, cells)) / len(cells)
+        return (widths.count(usual) / len(widths) if usual > 1 else 0.0), numbers
+
+    return max(_DELIMITERS, key=quality)
+
+
+def _find_header(rows: Sequence[list[str]], file: Path) -> list[str] | None:
+    """Return the names in the first row, if that is what stands there."""
+    first, *rest = rows
+    numbers = [_is_number(cell) for cell in first]
+    words_above_numbers = any(
+        not numbers[i] and not _is_missing(cell) and any(_is_number(row[i]) for row in rest if i < len(row))
+        for i, cell in enumerate(first)
+    )
+    counted = [str(i) for i in range(len(first))]
+    # 0, 1, 2, … as pandas writes columns without names.
+    is_counted = len(first) > 1 and bool(rest) and first in (counted, ["", *counted[:-1]])
+    if any(numbers) and not words_above_numbers and not is_counted:
+        return None
+    names = [name.strip() for name in first]
+    names[0] = names[0].removeprefix("#").strip() or INDEX
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DamagedFileError(f"{file} must have different names in its header; {twice!r} occurs twice. Rename one")
+    return names
+
+
+def _read_columns(
+    rows: Iterator[tuple[int, list[str]]], names: list[str] | None, wanted: Wanted, place: str
+) -> list[np.ndarray]:
+    """Turn rows of text into columns, block by block."""
+    columns: list[_Column] = []
+    while block := list(islice(rows, _BLOCK)):
+        if not columns:
+            called = list(map(repr, names)) if names else list(map(str, range(len(block[0][1]))))
+            coordinates = wanted(names, len(called))
+            columns = [_Column(f"column {name} of {place}", i in coordinates) for i, name in enumerate(called)]
+        for line, row in block:
+            if len(row) != len(columns):
+                why = f"has {len(row)} cells, the others {len(columns)}; correct it"
+                raise DamagedFileError(f"line {line} of {place} {why}")
+        lines, cells = zip(*block, strict=True)
+        for column, part in zip(columns, zip(*cells, strict=True), strict=True):
+            column.append(part, lines)
+    if not columns:
+        raise DamagedFileError(f"{place} has a header and no rows; give a file with a row for each sample")
+    return [column.joined() for column in columns]
+
+
+class _Column:
+    """A column while it is read. Its first block decides whether it is one of numbers; later ones have to comply."""
+
+    def __init__(self, name: str, is_wanted: bool) -> None:
+        self.name, self.is_numeric = name, is_wanted
+        self.parts: list[np.ndarray | tuple[str, ...]] = []
+
+    def append(self, cells: tuple[str, ...], lines: Sequence[int]) -> None:
+        """Add a block: refuse what is no number among numbers, instead of taking the column for text."""
+        numbers = _as_numbers(cells) if self.is_numeric else None
+        if self.is_numeric and numbers is None:
+            if self.parts or _are_meant_as_numbers(cells):
+                raise self._bad_cell(cells, lines)
+            self.is_numeric = False
+        self.parts.append(cells if numbers is None else numbers)
+
+    def joined(self) -> np.ndarray:
+        """Join the blocks. What was not wanted is whole numbers or numbers, if all cells are, and text otherwise."""
+        if self.is_numeric:
+            return np.concatenate(self.parts)
+        cells = [cell for part in self.parts for cell in part]
+        numbers = _as_numbers(cells)
+        if numbers is None:
+            return np.array(cells, dtype=np.str_)
+        try:
+            return np.array([int(cell) for cell in cells])
+        except (ValueError, OverflowError):
+            return numbers
+
+    def _bad_cell(self, cells: Sequence[str], lines: Sequence[int]) -> ValueError:
+        """Say which cell is no number, and what to do."""
+        line, cell = next((line, cell) for line, cell in zip(lines, cells, strict=True) if not _is_number(cell))
+        where = f"line {line}, {self.name}"
+        if _DECIMAL_COMMA.fullmatch(cell):
+            return DamagedFileError(
+                f"{where} has a decimal comma: {cell!r}. Write numbers with a point, like {cell.replace(',', '.')}"
+            )
+        if _is_missing(cell):
+            what = "is empty" if not cell.strip() else f"is missing ({cell!r})"
+            return CellError(f"{where} {what}", "Fill it in, remove the row")
+        return CellError(f"{where} must be a finite number, like most cells of it; got {cell!r}", "Correct it")
+
+
+def _as_numbers(cells: Sequence[str]) -> np.ndarray | None:
+    """Turn cells into finite numbers; None if one is none."""
+    try:
+        numbers = np.fromiter(map(float, cells), np.float64, len(cells))
+    except ValueError:
+        return None
+    # Python takes 1_000 for a number, which in a table is a name.
+    return None if "_" in "".join(cells) or not np.isfinite(numbers).all() else numbers
+
+
+def _are_meant_as_numbers(cells: Sequence[str]) -> bool:
+    """Say whether most of the cells that are not missing are numbers, or all are with a comma instead of a point."""
+    present = [cell for cell in cells if not _is_missing(cell)]
+    return sum(map(_is_number, present)) > len(present) / 2 or all(map(_looks_like_a_number, cells))
+
+
+def _is_number(cell: str) -> bool:
+    return _as_numbers((cell,)) is not None
+
+
+def _looks_like_a_number(cell: str) -> bool:
+    return _is_number(cell) or _DECIMAL_COMMA.fullmatch(cell) is not None
+
+
+def _is_missing(cell: str) -> bool:
+    return cell.strip().lower() in _MISSING

@@ -1,0 +1,339 @@
+"""Tables: points as the rows of a file, with the columns that are not coordinates beside them; read and written."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import importlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from carre.boundary import ArgumentError
+from carre.data._delimited import INDEX, CellError, read_delimited
+from carre.data.arrays import array_shapes, read_arrays
+from carre.files import AnyPath, DamagedFileError, check_output, existing_file, reason, written_whole
+
+NUMPY = (".npy", ".npz")
+_TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+_PARQUET = (".parquet", ".pq")
+_REMEDY = f"Give a table: {', '.join((*_TEXT[:3], *_PARQUET[:1], *NUMPY))}, or one of the first three with .gz"
+# As pandas stores an index without a name.
+_PARQUET_INDEX = "__index_level_0__"
+_ROWS_AT_ONCE = 2**16
+_MOST_NAMES = 8
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Table:
+    """Points, one per row, and what else was known of them.
+
+    `MetricMatching.fit` takes it as it is, and remembers the names; other methods find columns by their names then.
+
+    Attributes:
+        values: The coordinates.
+        names: Their names, where the file has any.
+        other: The columns that are no coordinates: text, and what was not chosen.
+        path: Where it was read.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "plants.csv").write_text("length,width,kind\\n1.5,0.2,a\\n1.3,0.4,b\\n")
+        ...     plants = load_table(Path(folder, "plants.csv"))
+        >>> plants
+        Table('plants', n=2, names=('length', 'width'), other=('kind',))
+        >>> plants.values
+        array([[1.5, 0.2],
+               [1.3, 0.4]])
+    """
+
+    values: Float[np.ndarray, "n dim"]
+    names: tuple[str, ...] | None = None
+    other: Mapping[str, np.ndarray] = field(default_factory=dict)
+    path: Path = Path("table")
+
+    @property
+    def name(self) -> str:
+        """What to call it in titles."""
+        return self.path.name.partition(".")[0]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return the numbers of rows and of coordinates."""
+        n, dim = self.values.shape
+        return n, dim
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        names = f"dim={self.shape[1]}" if self.names is None else f"names={self.names}"
+        return f"Table({self.name!r}, n={len(self)}, {names}, other={tuple(self.other)})"
+
+
+def load_table(
+    path: AnyPath,
+    *,
+    columns: Sequence[str | int] | None = None,
+    drop: Sequence[str | int] | None = None,
+    key: str | None = None,
+) -> Table:
+    """Read points from a table: csv, tsv or txt (also with .gz), parquet, npy or npz.
+
+    Text files are in UTF-8; whether cells are separated by commas, tabs, semicolons, bars or spaces, and whether there
+    is a header, is found out. A first column without a name, as pandas writes its index, is no coordinate.
+
+    Args:
+        path: The file. An npy is not read but mapped into memory. Of an npz the only array with two axes is taken, and
+            those with one axis stand beside it.
+        columns: The coordinates, by name or by number from 0, in this order; by default all columns of numbers.
+        drop: Columns that are no coordinates, by name or number.
+        key: Which array of an npz to take; or write ``path::key``.
+
+    Raises:
+        DamagedFileError: The file is cut off, of another format, or its rows differ in length.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     file = Path(folder, "plants.csv")
+        ...     _ = file.write_text("height,width,kind\\n1.5,2,oak\\n3,0.5,ash\\n")
+        ...     load_table(file)
+        Table('plants', n=2, names=('height', 'width'), other=('kind',))
+    """
+    if key is None and isinstance(path, str) and "::" in path and not Path(path).exists():
+        path, key = path.rsplit("::", 1)
+    file = existing_file(path, _REMEDY)
+    if key is not None and file.suffix.lower() != ".npz":
+        raise ArgumentError("key", f"be left out for {file}: only an npz has keys", got=repr(key))
+    if columns is not None and drop is not None:
+        must = "not be given both: what is not among the columns is dropped anyway"
+        raise ArgumentError("columns and drop", must)
+    choice = _Choice(file, columns, drop)
+    suffix = "".join(file.suffixes[-2:]).lower() if file.suffix.lower() == ".gz" else file.suffix.lower()
+    if suffix in NUMPY:
+        return _of_array(*_read_array(file, key), choice)
+    if suffix in _TEXT:
+        return _of_columns(*read_delimited(file, choice.indices), choice)
+    if suffix in _PARQUET:
+        return _of_columns(*_read_parquet(file), choice)
+    raise ArgumentError("path", f"end in one of {', '.join((*_TEXT, *_PARQUET, *NUMPY))}", got=file, remedy=_REMEDY)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Which columns of a file are to be coordinates."""
+
+    file: Path
+    columns: Sequence[str | int] | None
+    drop: Sequence[str | int] | None
+
+    def indices(self, names: Sequence[str] | None, n_columns: int) -> list[int]:
+        """Return the numbers of the columns that may be coordinates, in the order that was asked for."""
+        if self.columns is not None:
+            found = [self._index(column, names, n_columns, "columns") for column in self.columns]
+            if not found or len(set(found)) < len(found):
+                raise ArgumentError("columns", "be different ones, at least one", got=list(self.columns))
+            return found
+        left_out = {self._index(column, names, n_columns, "drop") for column in self.drop or ()}
+        # The index that pandas writes.
+        left_out |= {0} if names and names[0] == INDEX else set()
+        return [i for i in range(n_columns) if i not in left_out]
+
+    def _index(self, column: str | int, names: Sequence[str] | None, n_columns: int, argument: str) -> int:
+        if names is not None and column in names:
+            return names.index(str(column))
+        if str(column).isdecimal() and int(column) < n_columns:
+            return int(column)
+        if str(column).lstrip("-").isdecimal() or names is None:
+            known = "" if names is not None else "; it has no header with names"
+            must = f"be numbers from 0 to {n_columns - 1} for {self.file}{known}"
+            raise ArgumentError(argument, must, got=repr(str(column)))
+        near = difflib.get_close_matches(str(column), names, 3, 0.5)
+        hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"There are {_listed(names)}"
+        must = f"be among the columns of {self.file}; there is no {str(column)!r}"
+        raise ArgumentError(argument, must, remedy=hint)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
+
+
+def _of_columns(names: list[str] | None, columns: list[np.ndarray], choice: _Choice) -> Table:
+    """Make a table of columns that each have their own type."""
+    wanted = choice.indices(names, len(columns))
+    called = names or [str(i) for i in range(len(columns))]
+    text = [i for i in wanted if columns[i].dtype.kind not in "fiub"]
+    if text and choice.columns is not None:
+        example = next((cell for cell in columns[text[0]] if cell), "")
+        must = f"hold numbers; {called[text[0]]!r} of {choice.file} holds text, like {str(example)!r}"
+        raise ArgumentError("columns", must, remedy="Choose others")
+    numeric = [i for i in wanted if i not in text]
+    if not numeric:
+        raise ArgumentError("path", f"hold a column of numbers; {choice.file} has only {_listed(called)}, without any")
+    values = np.stack([columns[i] for i in numeric], axis=1)
+    other = {called[i]: column for i, column in enumerate(columns) if i not in numeric}
+    return _checked(values, None if names is None else tuple(names[i] for i in numeric), other, choice.file)
+
+
+def _of_array(values: np.ndarray, other: dict[str, np.ndarray], choice: _Choice) -> Table:
+    """Make a table of an array, which stays as it is if all columns are taken."""
+    if values.ndim != 2 or values.dtype.kind not in "fiub":
+        remedies = {0: "A single number is no table", 2: "Convert it to numbers"}
+        remedy = remedies.get(values.ndim, "Reshape it with array.reshape(len(array), -1)")
+        must = f"hold an array of numbers of shape (n, D); that of {choice.file} is {values.dtype} of shape"
+        raise ArgumentError("path", f"{must} {values.shape}", remedy=remedy)
+    wanted = choice.indices(None, values.shape[1])
+    rest = {str(i): values[:, i] for i in range(values.shape[1]) if i not in wanted}
+    taken = values if wanted == list(range(values.shape[1])) else values[:, wanted]
+    return _checked(taken, None, {**rest, **other}, choice.file)
+
+
+def _checked(values: np.ndarray, names: tuple[str, ...] | None, other: dict[str, np.ndarray], file: Path) -> Table:
+    """Refuse what is not finite, and say where it is; text files were checked line by line."""
+    if 0 in values.shape:
+        raise ArgumentError("path", f"hold at least one row and one column; {file} has shape {values.shape}")
+    if values.dtype.kind != "f":
+        values = values.astype(np.float64)
+    for start in range(0, len(values), _ROWS_AT_ONCE):
+        bad = ~np.isfinite(values[start : start + _ROWS_AT_ONCE])
+        if bad.any():
+            row, column = np.argwhere(bad)[0].tolist()
+            called = column if names is None else repr(names[column])
+            cell = f"row {start + row} (from 0), column {called} of {file} is empty or not finite"
+            raise CellError(cell, "Fill it in, remove the row")
+    return Table(values, names, other, file)
+
+
+def _read_array(file: Path, key: str | None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Read the array of coordinates, and those with one axis beside it."""
+    shapes = array_shapes(file)
+    if list(shapes) == [""]:
+        return np.load(file, mmap_mode="r", allow_pickle=False), {}
+    if not shapes:
+        raise ArgumentError("path", f"hold an array of numbers of shape (n, D); {file} holds no arrays")
+    listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+    if key is None:
+        tables = [name for name, shape in shapes.items() if len(shape) == 2]
+        if len(tables) != 1:
+            must = f"say which array of {file} to take: {listed}"
+            raise ArgumentError("key", must, remedy=f"Write {file}::key")
+        key = tables[0]
+    if key not in shapes:
+        raise ArgumentError("key", f"be one of those of {file}: {listed}", got=repr(key))
+    beside = [name for name, shape in shapes.items() if name != key and shape == shapes[key][:1]]
+    arrays = read_arrays(file, only=(key, *beside))
+    return arrays[key], {name: arrays[name] for name in beside}
+
+
+def _read_parquet(file: Path) -> tuple[list[str], list[np.ndarray]]:
+    """Read the names and the columns of a file; cells that are missing become NaN in numbers, and "" in text."""
+    arrow, parquet = _pyarrow(), _pyarrow(".parquet")
+    try:
+        table = parquet.read_table(file)
+    except (arrow.ArrowException, OSError, ValueError) as error:
+        raise DamagedFileError(f"{file} cannot be read as Parquet ({reason(error)}); save or copy it again") from error
+    names = [INDEX if name == _PARQUET_INDEX else name for name in table.column_names]
+    return names, [_from_arrow(column, arrow) for column in table.columns]
+
+
+def _from_arrow(column: Any, arrow: Any) -> np.ndarray:
+    """Turn a column into numbers, where it holds some, and into text otherwise."""
+    types = arrow.types
+    if types.is_decimal(column.type) or (types.is_boolean(column.type) and column.null_count):
+        column = column.cast(arrow.float64())
+    if types.is_integer(column.type) or types.is_floating(column.type) or types.is_boolean(column.type):
+        numbers: np.ndarray = column.to_numpy()
+        return numbers
+    return np.array(["" if cell is None else str(cell) for cell in column.to_pylist()], dtype=np.str_)
+
+
+def _pyarrow(part: str = "") -> Any:
+    """Import pyarrow or a part of it when it is needed; say how to install it if it is missing."""
+    try:
+        return importlib.import_module(f"pyarrow{part}")
+    except ImportError as error:
+        raise ImportError("Parquet files need pyarrow; run: pip install 'carre[data]'") from error
+
+
+def write_table(path: AnyPath, columns: Mapping[str, Any]) -> None:
+    """Write columns of equal length to a file; one that is there is replaced when the new one is complete.
+
+    Args:
+        path: Its ending says the format: .csv, .tsv, .parquet, .json (an object of lists), .npz, or .npy for a single
+            array. Numbers are written with all their digits.
+        columns: Arrays by name. With several axes they go into .npy, .npz and .json only.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     write_table(Path(folder, "points.csv"), {"x": np.array([0.1, 1 / 3]), "kind": np.array(["a", "b"])})
+        ...     print(Path(folder, "points.csv").read_text().strip())
+        x,kind
+        0.1,a
+        0.3333333333333333,b
+    """
+    file = check_output(path, WRITTEN)
+    suffix = file.suffix.lower()
+    arrays = {str(name): np.asarray(column) for name, column in columns.items()}
+    lengths = {name: len(column) if column.ndim else 0 for name, column in arrays.items()}
+    if not arrays or len(set(lengths.values())) > 1:
+        raise ArgumentError("columns", "be arrays of equal length, at least one", got=f"the lengths {lengths}")
+    if suffix == ".npy" and len(arrays) > 1:
+        remedy = "Write .npz instead"
+        raise ArgumentError("columns", "be a single array for .npy", got=", ".join(arrays), remedy=remedy)
+    deep = next((name for name, column in arrays.items() if column.ndim != 1), None)
+    if suffix in (".csv", ".tsv", ".parquet") and deep is not None:
+        must = f"have one axis for csv, tsv and parquet; {deep!r} has shape {arrays[deep].shape}"
+        raise ArgumentError("columns", must, remedy="Write .npy or .npz, or a column for each part")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(file) as partial:
+        _WRITERS[suffix](partial, arrays)
+
+
+def _write_text(file: Path, columns: Mapping[str, np.ndarray]) -> None:
+    # Numbers with the digits that their own type needs: 0.1 in single precision is not 0.10000000149.
+    single = {name for name, column in columns.items() if column.dtype.kind == "f" and column.dtype.itemsize < 8}
+    cells = [(column.astype(np.str_) if name in single else column).tolist() for name, column in columns.items()]
+    with file.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, delimiter="\t" if file.suffix.lower() == ".tsv" else ",", lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*cells, strict=True))
+
+
+def _write_parquet(file: Path, columns: Mapping[str, np.ndarray]) -> None:
+    arrow, parquet = _pyarrow(), _pyarrow(".parquet")
+    lists = {name: column.tolist() if column.dtype.kind in "UO" else column for name, column in columns.items()}
+    parquet.write_table(arrow.table({name: arrow.array(column) for name, column in lists.items()}), file)
+
+
+def _write_json(file: Path, columns: Mapping[str, np.ndarray]) -> None:
+    text = json.dumps({name: column.tolist() for name, column in columns.items()}, ensure_ascii=False, allow_nan=False)
+    file.write_text(text + "\n", encoding="utf-8")
+
+
+def _write_arrays(file: Path, columns: Mapping[str, np.ndarray]) -> None:
+    # Into an open file: NumPy would add its ending to a name that ends in .NPY.
+    with file.open("wb") as stream:
+        if file.suffix.lower() == ".npy":
+            np.save(stream, next(iter(columns.values())), allow_pickle=False)
+        else:
+            np.savez(stream, allow_pickle=False, **columns)
+
+
+_WRITERS: dict[str, Callable[[Path, Mapping[str, np.ndarray]], None]] = {
+    ".csv": _write_text,
+    ".tsv": _write_text,
+    ".parquet": _write_parquet,
+    ".json": _write_json,
+    ".npy": _write_arrays,
+    ".npz": _write_arrays,
+}
+# What the name of a table that is written may end in.
+WRITTEN = tuple(_WRITERS)

@@ -1,0 +1,354 @@
+"""The front door: from samples to a geometry."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from carre.backend.memory import progress_bar
+from carre.boundary import ArgumentError, Points, as_images, as_points
+from carre.data import Normalization, Table
+from carre.fields import NeuralField
+from carre.fitting.plan import FitPlan, check_output, make_plan, seeded
+from carre.fitting.settings import FitSettings, choose_device
+from carre.geometry import Geometry, is_dataset
+from carre.matching import LogUniform
+from carre.networks import UNetSettings
+from carre.toolkit import ScaleProfile, choose_bandwidth, rank_cuts_off
+from carre.training import (
+    Checkpoint,
+    History,
+    LinearPhaseWarning,
+    Objective,
+    Progress,
+    TrainingDivergedError,
+    linear_phase,
+    train,
+)
+from carre.training.checkpoint import digest
+
+# The scale is chosen at this many samples; at fewer, where that many metrics are more than so many numbers. Whatever is
+# free: a fit with a seed should not depend on the machine.
+_N_SELECTION, _FEWEST_SELECTION, _NUMBERS_IN_SELECTION = 512, 64, 2**24
+# What the user has said and training does not see, so that an error about a checkpoint can name it.
+_FACTS = ("method", "width", "n_blocks", "block", "reduce", "validation_fraction")
+_FEW_SAMPLES = 20
+_MOST_LANDMARKS = 5000
+# Squares of larger samples, summed over columns, do not fit into float32.
+_LARGEST = 1e17
+
+
+def fit(
+    X: Any,
+    *,
+    rank: int | None = None,
+    bandwidth: float | None = None,
+    bandwidth_range: Sequence[float] | None = None,
+    method: str = "joint",
+    denoiser: Callable[[Tensor, Tensor], Tensor] | None = None,
+    network: nn.Module | UNetSettings | None = None,
+    width: int | None = None,
+    n_blocks: int = 3,
+    block: str = "gated",
+    ridge: float = 0.0,
+    reduce: bool = True,
+    max_steps: int | None = None,
+    max_seconds: float | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    validation_fraction: float = 0.1,
+    patience: int | None = None,
+    mixed_precision: bool | None = None,
+    cuda_graph: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+    device: str | torch.device | None = None,
+    random_state: int | np.random.RandomState | None = None,
+    verbose: bool = True,
+    progress: Callable[[Progress], None] | None = None,
+) -> Geometry:
+    """Learn the Riemannian geometry of a dataset from samples.
+
+    Trains a network that outputs, at any point and any scale σ, the low-rank metric G = Cov[X | Y=y]/σ², whose leading
+    eigenvectors are the directions the data can move in: its eigenvalues are near 1 along the data and near 0 across
+    them. What is not given is chosen from the data.
+
+    Args:
+        X: Samples, shape (n, D), which an MLP learns, or images, shape (n, C, H, W), which a U-Net learns: an array, a
+            tensor, a data frame, a `carre.Table`, or a dataset of images. Whole numbers are taken as they are: of uint8
+            images, σ is in steps of 0 to 255.
+        rank: Rows of the factor of G; at least 2d−1 for data of dimension d.
+        bandwidth: The default scale σ of all questions, a standard deviation in the units of the data.
+            None chooses it after training, without labels.
+        bandwidth_range: The scales (low, high) to train on.
+        method: ``"joint"`` (one stage, centered), ``"two-stage"`` (with ``denoiser``) or
+            ``"uncentered"`` (the main text of the paper).
+        denoiser: For the two-stage method, a callable ``(y, σ) ↦ E[X | Y=y]`` on tensors, in the units
+            and the shape of the data.
+        network: A module ``(y, σ) ↦ (mean, factor)`` to train instead of the default one. It sees
+            centered points in isotropic units, flat also if they are images. Or, for images, a
+            `carre.UNetSettings` with the sizes of the U-Net.
+        width: Hidden width of the default network for tables.
+        n_blocks: Residual blocks per trunk of the default network for tables.
+        block: ``"gated"``, or ``"plain"`` as in the paper; of the default network for tables.
+        ridge: λ ≥ 0 of G = FᵀF + λI.
+        reduce: Whether to work in the linear hull of the samples where that is a proper subspace
+            (constant or dependent columns, fewer samples than columns). Nothing is lost inside the hull; what
+            new points have outside of it is taken for noise. Ignored for images: a U-Net needs all pixels.
+        max_steps: Optimizer steps.
+        max_seconds: Wall-clock budget instead of, or beside, the steps.
+        batch_size: Noisy points per step.
+        learning_rate: Its peak.
+        validation_fraction: Share of the samples held out to watch training and to choose the scale.
+        patience: Stop after so many of the ten held-out evaluations (four for images on a CPU) without
+            improvement. The weights of the best one are kept in any case.
+        mixed_precision: Whether to multiply matrices in bfloat16 while training; by default on a GPU, for wide networks
+            and U-Nets.
+        cuda_graph: Whether to replay training steps as a CUDA graph; switch it off for a network or denoiser
+            that cannot be captured.
+        checkpoint: A file to keep training in, so that an interrupted fit can go on. It is written at every held-out
+            evaluation, at least about every minute, and when Ctrl-C is pressed; a fit with the same samples, seed
+            and settings goes on from it, and removes it when it is done.
+        device: Where to compute; None takes a GPU if there is one.
+        random_state: Seed or generator of NumPy. A seed makes a fit on a CPU reproducible.
+        verbose: Whether to draw a progress bar (on a terminal only), here and in the tools of the geometry.
+        progress: Told how training goes, instead of a bar.
+
+    Raises:
+        TrainingDivergedError: A loss or gradient was not finite; the last good field is in it.
+        CheckpointError: The checkpoint is of other samples or settings, or damaged.
+
+    Example:
+        >>> import carre, numpy as np
+        >>> angle = np.random.default_rng(0).uniform(0, 2 * np.pi, 400)
+        >>> circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        >>> geometry = carre.fit(circle, max_steps=50, width=32, random_state=0)
+        >>> geometry.at(np.array([[1.0, 0.0]])).tangent_basis(1).shape
+        (1, 2, 1)
+    """
+    told = locals()
+    settings = FitSettings(**{name: told[name] for name in FitSettings.__dataclass_fields__})
+    samples = accept_samples(X)
+    place = choose_device(device, samples.tensor)
+    kept = None if checkpoint is None else Checkpoint(checkpoint)
+    seed = seed_of(random_state, kept)
+    plan = make_plan(samples.tensor, settings, seed=seed, device=place, sample_shape=samples.points.sample_shape)
+    bar = progress_bar("fit", delay=0.0) if verbose and progress is None else nullcontext(progress)
+    with bar as callback:
+        geometry = carry_out(plan, callback=callback, checkpoint=kept)
+    parameters = {name: told[name] for name in told if name not in ("X", "progress")}
+    geometry = dataclasses.replace(
+        geometry,
+        normalization=samples.normalization,
+        feature_names=samples.names,
+        parameters=parameters,
+        verbose=verbose,
+    )
+    _warn(geometry, len(samples.tensor))
+    return geometry
+
+
+class Samples(NamedTuple):
+    """The samples of a fit, checked, and what is known of them beside their values."""
+
+    points: Points
+    names: tuple[str, ...] | None
+    normalization: Normalization | None
+
+    @property
+    def tensor(self) -> Float[Tensor, "n dim"]:
+        """The samples, flat."""
+        return self.points.tensor.detach()
+
+
+def accept_samples(X: Any) -> Samples:
+    """Check the samples of a fit: arrays, tensors, tables, data frames, images, datasets of images.
+
+    Example:
+        >>> from carre.data import Table
+        >>> accept_samples(Table(np.zeros((2, 1)), ("height",))).names
+        ('height',)
+    """
+    normalization = X.normalization if is_dataset(X) else None
+    names: tuple[str, ...] | None = None
+    if isinstance(X, Table):
+        names, X = X.names, X.values
+    elif is_dataset(X):
+        X = X.images
+    elif hasattr(X, "columns"):
+        labels = tuple(X.columns)
+        names = labels if all(isinstance(label, str) for label in labels) else None
+    elif hasattr(X, "toarray"):
+        raise ArgumentError("X", "be dense", got="a sparse matrix", remedy="Use X.toarray()")
+    values = X if isinstance(X, Tensor) else np.asarray(X)
+    if normalization is None:
+        _warn_of_last_channels(values)
+    points = as_points(values, name="X") if values.ndim <= 2 else as_images(values, name="X")
+    if len(points.tensor) < 2:
+        raise ArgumentError("X", "have at least 2 samples", got=f"{len(points.tensor)} sample (n_samples = 1)")
+    if float(points.tensor.detach().abs().amax()) > _LARGEST:
+        raise ArgumentError("X", f"lie within ±{_LARGEST:g}: squares would overflow. Divide it by a constant")
+    return Samples(points, names, normalization)
+
+
+def carry_out(
+    plan: FitPlan, *, callback: Callable[[Progress], None] | None = None, checkpoint: Checkpoint | None = None
+) -> Geometry:
+    """Train by a plan, and choose the default scale.
+
+    Args:
+        plan: What `make_plan` decided.
+        callback: Told of the progress of training.
+        checkpoint: A file to keep training in, and to go on from if it is there; removed when the fit is done.
+
+    Example:
+        >>> samples = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+        >>> settings = FitSettings(max_steps=3, width=16, n_blocks=1, batch_size=16, bandwidth=0.5)
+        >>> geometry = carry_out(make_plan(samples, settings, seed=0, device=torch.device("cpu")))
+        >>> geometry.bandwidth, geometry.scale_profile is None, geometry.history.stop_reason  # the scale was given
+        (0.5, True, 'budget spent')
+    """
+    settings, frame, centered = plan.settings, plan.frame, plan.settings.method != "uncentered"
+    model = plan.build()
+    rank = check_output(model, plan)
+    history = _train(plan, model, rank, callback, checkpoint)
+    field = NeuralField(model.cpu(), frame.to("cpu"), ridge=settings.ridge)
+    supported_from = frame.scale * plan.scale.supported_from()
+    profile, bandwidth = None, settings.bandwidth
+    if bandwidth is None:
+        profile = _profile(plan, field, rank, supported_from, calibrated=centered)
+        bandwidth = float(profile.bandwidth[profile.chosen])
+    # Not before: the choice of a scale may be interrupted, too.
+    if checkpoint is not None:
+        checkpoint.remove()
+    chosen = np.random.default_rng(plan.seed).permutation(len(plan.samples))[:_MOST_LANDMARKS]
+    return Geometry(
+        field,
+        bandwidth,
+        plan.bandwidth_range,
+        landmarks=plan.samples[torch.from_numpy(chosen)].cpu(),
+        rank=rank,
+        supported_from=supported_from,
+        is_centered=centered,
+        history=history,
+        scale_profile=profile,
+        sample_shape=plan.sample_shape,
+        device=plan.device,
+    )
+
+
+def _train(
+    plan: FitPlan,
+    model: nn.Module,
+    rank: int,
+    callback: Callable[[Progress], None] | None,
+    checkpoint: Checkpoint | None,
+) -> History:
+    """Train the model; its history is in the units of the data."""
+    settings, scale, centered = plan.settings, plan.frame.scale, plan.settings.method != "uncentered"
+    low, high = plan.bandwidth_range
+    objective = Objective(
+        settings.ridge,
+        train_mean=settings.method == "joint",
+        centered=centered,
+        # Uncentered, the loss is ruled by the noise off the data, which is the same at all scales.
+        balance=plan.scale.balance(plan.training, rank) if centered else None,
+    )
+    if checkpoint is not None:
+        facts: dict[str, Any] = {name: getattr(settings, name) for name in _FACTS}
+        facts |= {"samples": digest(plan.samples), "sample_shape": plan.sample_shape, "rank": rank}
+        checkpoint = Checkpoint(checkpoint.path, {**checkpoint.facts, **facts}, every=checkpoint.every)
+    try:
+        with seeded(plan.seed):
+            history = train(
+                model,
+                plan.training,
+                plan.held_out,
+                LogUniform(low / scale, high / scale),
+                objective,
+                plan.config,
+                callback=callback,
+                checkpoint=checkpoint,
+            )
+    except TrainingDivergedError as error:
+        error.field = NeuralField(model.cpu(), plan.frame.to("cpu"), ridge=settings.ridge)
+        raise
+    return dataclasses.replace(history, bandwidths=tuple(scale * sigma for sigma in history.bandwidths))
+
+
+@torch.no_grad()
+def _profile(plan: FitPlan, field: NeuralField, rank: int, supported_from: float, *, calibrated: bool) -> ScaleProfile:
+    """Choose the scale on a grid of ratio about √2 inside the trained range."""
+    samples = _selection(plan.clean, rank, plan.device)
+    low, high = plan.bandwidth_range
+    return choose_bandwidth(
+        field,
+        samples,
+        np.geomspace(low, high, max(3, 1 + round(2 * math.log2(high / low)))),
+        max_dimension=field.frame.hull_dim,
+        supported_from=supported_from,
+        generator=torch.Generator(samples.device).manual_seed(plan.seed),
+        calibrated=calibrated,
+    )
+
+
+def _selection(samples: Float[Tensor, "n dim"], rank: int, device: torch.device) -> Float[Tensor, "m dim"]:
+    """Take the samples to choose the scale at, few ones repeatedly: their metrics are held at once, with copies."""
+    count = max(_FEWEST_SELECTION, min(_N_SELECTION, _NUMBERS_IN_SELECTION // (rank * samples.shape[1])))
+    some = samples[:count].to(device)
+    return some.repeat(-(-count // len(some)), 1)
+
+
+def seed_of(random_state: Any, checkpoint: Checkpoint | None = None) -> int:
+    """Draw the seed of a fit as scikit-learn's estimators do; without a wish, take that of an interrupted fit.
+
+    Example:
+        >>> seed_of(0) == np.random.RandomState(0).randint(2**31 - 1)
+        True
+    """
+    if isinstance(random_state, np.random.RandomState):
+        generator = random_state
+    else:
+        try:
+            generator = np.random.mtrand._rand if random_state is None else np.random.RandomState(random_state)
+        except (TypeError, ValueError) as error:
+            must = "be None, a whole number from 0 to 2**32 - 1, or a numpy.random.RandomState"
+            raise ArgumentError("random_state", must, got=repr(random_state)) from error
+    seed = int(generator.randint(2**31 - 1))
+    stored = checkpoint.seed() if checkpoint is not None and random_state is None else None
+    return seed if stored is None else stored
+
+
+def _warn(geometry: Geometry, n_samples: int) -> None:
+    """Warn of a fit that is not to be trusted: few samples, too little training, or too small a rank."""
+    few = f"X has only {n_samples} samples: too few to tell a geometry from chance. Collect more"
+    profile = geometry.scale_profile
+    for message, category in (
+        (few if n_samples < _FEW_SAMPLES else None, UserWarning),
+        (linear_phase(geometry.history), LinearPhaseWarning),
+        (None if profile is None else rank_cuts_off(profile, geometry.hull_dim), UserWarning),
+    ):
+        if message:
+            warnings.warn(message, category, stacklevel=3)
+
+
+def _warn_of_last_channels(values: Any) -> None:
+    """Warn of images that seem to have their channels on the last axis: a U-Net would take rows for channels."""
+    shape, usual = tuple(values.shape), (1, 3)
+    if len(shape) == 4 and shape[3] in usual and shape[1] not in usual:
+        remedy = f"X.{'permute' if isinstance(values, Tensor) else 'transpose'}(0, 3, 1, 2)"
+        warnings.warn(
+            f"X must have shape (n, channels, height, width); got {shape}, with the channels last, it seems. "
+            f"If so, fit on {remedy}",
+            UserWarning,
+            stacklevel=4,
+        )
