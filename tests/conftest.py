@@ -31,11 +31,11 @@ def _slow_tests_run_as_users_do(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture
 def short_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let reports take about two seconds, whatever they are told: what they measure is the same, at fewer points."""
+    """Let reports take about a second, whatever they are told: what they measure is the same, at fewer points."""
     from carre.report import page  # noqa: PLC0415  (after the import hook that checks types)
 
     measure = page.measure
-    monkeypatch.setattr(page, "measure", lambda *given, **options: measure(*given, **{**options, "seconds": 2.0}))
+    monkeypatch.setattr(page, "measure", lambda *given, **options: measure(*given, **{**options, "seconds": 1.0}))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
