@@ -1,4 +1,6 @@
+import gc
 import os
+from collections.abc import Iterator
 
 import jaxtyping
 import pytest
@@ -36,6 +38,17 @@ def short_reports(monkeypatch: pytest.MonkeyPatch) -> None:
 
     measure = page.measure
     monkeypatch.setattr(page, "measure", lambda *given, **options: measure(*given, **{**options, "seconds": 1.0}))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Leave what is imported to no search for garbage, now or later: it stays, and to look through it takes time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

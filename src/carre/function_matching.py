@@ -144,7 +144,7 @@ def learn_carre_du_champ(
     functions, columns = _standardize(left, right, points, frame, clamped=centered)
     functions.check(plan.training, bandwidths.high)
     # The Jacobian of E[φ(X) | Y=y] is the covariance of φ(X) with X, not with itself: no target here.
-    config = replace(plan.config, jacobian_weight=0.0, mixed_precision=False)
+    config = replace(plan.config, jacobian_weight=0.0, mixed_precision=False, until_done=False)
     with seeded(seed):
         model = _model(functions, plan, centered=centered).to(points.device)
         objective = Objective(train_mean=centered, centered=centered, function=functions)

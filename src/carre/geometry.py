@@ -65,7 +65,7 @@ class Geometry(DataField):
         >>> import carre, numpy as np
         >>> angle = np.radians(np.arange(360))
         >>> X = np.stack([np.cos(angle), np.sin(angle)], axis=1)  # a circle
-        >>> geometry = carre.fit(X, bandwidth_range=(0.05, 0.5), max_steps=200, width=32, random_state=0)
+        >>> geometry = carre.fit(X, bandwidth_range=(0.05, 0.5), max_steps=300, width=32, random_state=0)
         >>> geometry.dimension(X[::90])
         array([1, 1, 1, 1])
         >>> local = geometry.at(X[:1])  # one forward pass

@@ -129,7 +129,7 @@ def test_on_a_terminal_progress_is_a_bar(monkeypatch):
         tell(1.0)
     text = stream.getvalue()
     assert "fit: 100%|" in text
-    assert "gain=0.30, loss=-0.200" in text
+    assert "loss -0.200, gain 0.30, learning, less time left than this" in text
 
 
 def test_the_library_gives_the_advice_that_is_replaced():

@@ -1,4 +1,4 @@
-"""The commands on the page about the command line run as printed, with less training."""
+"""The commands on the page about the command line run as printed, with less training of smaller networks."""
 
 import re
 import shlex
@@ -26,6 +26,8 @@ def shortened(command):
 def test_the_page_on_the_command_line_runs(tmp_path, monkeypatch, short_reports):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("carre.geometry.linear_phase", lambda history: None)
+    monkeypatch.setattr("carre.cli.reporting._WIDTH", 32)
+    monkeypatch.setattr("carre.cli.reporting._RANK", 8)
     text = PAGE.read_text(encoding="utf-8")
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(block, {})

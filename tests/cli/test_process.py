@@ -45,13 +45,18 @@ def test_a_program_exits_with_two_and_a_sentence_for_wrong_input(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_was_interrupted_is_resumed_to_the_same_model(place, tmp_path):
+def test_what_was_interrupted_is_resumed_to_the_same_model(place, tmp_path, monkeypatch):
     def fit(out, *more):
-        return [*CARRE, "fit", str(place / "points.csv"), "--drop", "energy", "--steps", "60", "--out", out, *more]
+        return ["fit", str(place / "points.csv"), "--drop", "energy", "--steps", "60", "--out", out, *more]
 
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        fit("model"), cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*CARRE, *fit("model")],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     # A first look at the held-out samples is kept.
     deadline = time.monotonic() + 120
@@ -67,11 +72,12 @@ def test_what_was_interrupted_is_resumed_to_the_same_model(place, tmp_path):
     assert not (tmp_path / "model").exists()
 
     def finish(out, *more):
-        done = subprocess.run(
-            fit(out, "--json", *more), cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
+        """Here, which is another process than the one that was interrupted."""
+        done = invoke(*fit(out, "--json", *more))
+        assert done.exit_code == 0, done.output
         return json.loads(done.stdout)
+
+    monkeypatch.chdir(tmp_path)
 
     resumed, whole = finish("model", "--resume"), finish("other")
     same = ("bandwidth", "dimension", "steps", "rank")

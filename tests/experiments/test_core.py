@@ -41,9 +41,10 @@ def test_the_experiment_runs_on_a_small_sphere():
 
 @pytest.mark.slow
 def test_the_quick_start_of_the_readme_runs_as_printed(capsys, tmp_path, monkeypatch, short_reports):
-    """As printed, but with a third of the training and a report that takes seconds."""
+    """As printed, but with a short training of a narrow network, and a report that takes seconds."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(DataScale, "max_steps", lambda scale, device: 700)
+    monkeypatch.setattr(DataScale, "max_steps", lambda scale, device: 500)
+    monkeypatch.setattr(DataScale, "width", lambda scale, device: 64)
     code = re.search(r"## Quick start\n\n```python\n(.*?)```", README, re.DOTALL).group(1)
     assert len(code.strip().splitlines()) <= 13
     scope = {}

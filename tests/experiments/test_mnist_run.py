@@ -23,11 +23,12 @@ def finished(tmp_path_factory):
         spec.loader.exec_module(run)
         tiny = replace(
             run.QUICK,
-            fit=replace(run.QUICK.fit, max_steps=4, batch_size=16),
+            fit=replace(run.QUICK.fit, max_steps=4, batch_size=8),
             searched={"bandwidth": (2.0,), "landing": (0.5,), "strength": (1.0, 10.0)},
             n_train=160,
             n_test=48,
             classifier_epochs=1.0,
+            timed_batches=(2,),
         )
         patch.setattr(run, "QUICK", tiny)
         out = tmp_path_factory.mktemp("mnist") / "new"

@@ -1,6 +1,7 @@
 """The command measures what it is given, adds to what is there, and says in a sentence what is wrong."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -56,11 +57,24 @@ def datasets(monkeypatch):
         monkeypatch.setitem(parts.READERS, name, lambda folder, split: images(normalization=OF_THE_READER))
 
 
+def take_blobs(patch):
+    """Blobs with a field that needs no training, in place of those that a network is trained on."""
+    part = Part("synthetic", field(), blobs(8, 1).images, blobs(10, 2).images, FEATURES, TINY, ABOUT)
+    patch.setattr(parts, "synthetic_part", lambda changes, device: part)
+
+
 @pytest.fixture
 def synthetic(monkeypatch):
-    """Blobs with a field that needs no training."""
-    part = Part("synthetic", field(), blobs(8, 1).images, blobs(10, 2).images, FEATURES, TINY, ABOUT)
-    monkeypatch.setattr(parts, "synthetic_part", lambda changes, device: part)
+    take_blobs(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory):
+    """What a run on blobs said, and the folder that it wrote to, which is left as it is."""
+    folder = tmp_path_factory.mktemp("first_run") / "new" / "folder"
+    with pytest.MonkeyPatch.context() as patch:
+        take_blobs(patch)
+        return stability("--quick", "--out", folder), folder
 
 
 ABOUT = {"data": "blobs", "model": "exact", "features": "wavelets, built in"}
@@ -72,22 +86,24 @@ def results_in(folder):
 
 
 @pytest.mark.slow
-def test_results_tables_and_figures_are_written(synthetic, tmp_path):
-    outcome = stability("--quick", "--out", tmp_path / "new" / "folder")
+def test_results_tables_and_figures_are_written(first_run):
+    outcome, folder = first_run
     assert outcome.exit_code == 0, outcome.output
-    assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == FILES
+    assert {path.name for path in folder.iterdir()} == FILES
     assert "## Synthetic images" in outcome.stdout
     assert "features: wavelets, built in" in outcome.stdout
     assert "Synthetic images: random directions" in outcome.stderr
-    assert results_in(tmp_path / "new" / "folder")["synthetic"]["source"] == ABOUT
+    assert results_in(folder)["synthetic"]["source"] == ABOUT
 
 
 @pytest.mark.slow
-def test_a_second_run_measures_nothing_again_and_adds_what_is_new(synthetic, monkeypatch, tmp_path):
+def test_a_second_run_measures_nothing_again_and_adds_what_is_new(first_run, synthetic, monkeypatch, tmp_path):
     shapes = tuple(CostShape(name, (1, 4, 4), 2, UNetSettings(2, (1,), 1, ()), 2) for name in ("one", "two"))
     tiny = CostSettings(shapes, ("float32",), repeats=1, seconds=0.01, limit=0.1)
     monkeypatch.setattr(run, "QUICK_COST", tiny)
-    assert stability("--quick", "--out", tmp_path).exit_code == 0
+    first, folder = first_run
+    assert first.exit_code == 0
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     before = results_in(tmp_path)
     outcome = stability("--quick", "--cost", "--out", tmp_path)
     assert outcome.exit_code == 0, outcome.output

@@ -114,7 +114,6 @@ def test_bad_samples_are_refused_in_a_sentence(samples, message):
         ({"block": "square"}, "block must be one of gated"),
         ({"ridge": -1.0}, "ridge must be at least 0"),
         ({"validation_fraction": 1.0}, "validation_fraction must lie"),
-        ({"patience": 0}, "patience must be at least 1"),
         ({"device": "abacus"}, "device must be"),
         ({"rank": True}, "rank must be a positive integer"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),

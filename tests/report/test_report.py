@@ -254,12 +254,20 @@ def test_what_speaks_most_often_against_points_is_said_beside_their_number():
 
 
 @pytest.mark.parametrize(
-    ("losses", "expected"),
-    [([3.0, 2.0, 1.99], "flat at the end"), ([3.0, 2.0, 1.0], "still falling"), ([3.0, 1.0, 2.0], "best at step 200")],
+    ("losses", "reason", "gained", "expected"),
+    [
+        ([3.0, 2.0, 1.99], "done", 0.01, "long enough: half more steps had brought 0.01 nats"),
+        ([3.0, 2.0, 1.99], "done", -0.01, "long enough: the loss on held-out samples no longer fell"),
+        ([3.0, 2.0, 1.0], "budget spent", 0.9, "still improved: half more steps had brought 0.9 nats"),
+        ([3.0, 2.0, 1.0], "budget spent", -0.1, "was spent; the loss on held-out samples no longer fell"),
+        ([3.0, 1.0, 2.0], "budget spent", 0.2, "best at step 200"),
+        ([3.0, 2.0, 1.0], "budget spent", None, "too short to say"),
+    ],
 )
-def test_training_is_judged_by_its_end(losses, expected):
+def test_training_is_judged_by_its_end(losses, reason, gained, expected):
     evaluations = [Evaluation(100 * (k + 1), 1.0, loss, loss, loss, ()) for k, loss in enumerate(losses)]
-    history = History(evaluations=evaluations, steps=300, kept=int(np.argmin(losses)))
+    kept = int(np.argmin(losses))
+    history = History(evaluations=evaluations, steps=300, kept=kept, stop_reason=reason, gained=gained)
     survey = plane_content().survey
     trained = replace(survey, geometry=replace(survey.geometry, history=history))
     assert expected in render(replace(plane_content(), survey=trained))

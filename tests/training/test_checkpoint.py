@@ -57,7 +57,7 @@ def test_other_samples_are_refused(path):
         ({"max_steps": 13}, r"max_steps \(12 there, 13 here\)"),
         ({"seed": 6}, r"seed \(5 there, 6 here\)"),
         ({"learning_rate": 1e-3}, r"learning_rate \(0.002 there, 0.001 here\)"),
-        ({"max_seconds": 9.0, "patience": 2}, r"max_seconds \(None there, 9.0 here\); patience \(None there, 2 here\)"),
+        ({"max_seconds": 9.0, "polish": 0.1}, r"max_seconds \(None there, 9.0 here\); polish \(0.3 there, 0.1 here\)"),
     ],
     ids=str,
 )
@@ -145,8 +145,8 @@ def test_what_is_no_path_is_refused(path):
 
 
 def test_a_checkpoint_knows_its_seed(path):
-    assert Checkpoint(path).seed() == 5
-    assert Checkpoint(path.with_name("none")).seed() is None
+    assert Checkpoint(path).told("seed") == 5
+    assert Checkpoint(path.with_name("none")).told("seed") is None
 
 
 def test_removing_takes_what_a_killed_process_left(path):

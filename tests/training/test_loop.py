@@ -9,8 +9,8 @@ from torch import nn
 from carre.matching import LogUniform
 from carre.networks import build_model
 from carre.training import Objective, TrainingConfig, TrainingDivergedError, train
-from carre.training import loop as loop_module
-from carre.training.loop import Stepper
+from carre.training import _steps as steps_module
+from carre.training._steps import Stepper
 from carre.training.monitor import HeldOut
 
 RANGE = LogUniform(0.1, 1.0)
@@ -82,7 +82,7 @@ def test_the_model_ends_with_the_weights_that_were_evaluated():
     model, history = run(max_steps=40)
     samples = circle()
     monitor = HeldOut(samples[:50], samples, RANGE, generator=torch.Generator().manual_seed(0))
-    again = monitor.evaluate(model, Objective(), step=40, seconds=0.0)
+    again, _ = monitor.evaluate(model, Objective(), step=40, seconds=0.0)
     assert again.loss == pytest.approx(history.evaluations[-1].loss, rel=1e-5)
 
 
@@ -109,8 +109,8 @@ def test_mixed_precision_leaves_noise_targets_and_losses_in_full_precision(monke
 
 def test_the_jacobian_of_the_denoiser_is_probed_only_where_one_is_trained(monkeypatch):
     calls = []
-    real = loop_module.probe_jacobian
-    monkeypatch.setattr(loop_module, "probe_jacobian", lambda *a, **k: calls.append(1) or real(*a, **k))
+    real = steps_module.vectors_in_range
+    monkeypatch.setattr(steps_module, "vectors_in_range", lambda *a, **k: calls.append(1) or real(*a, **k))
     stepper().step(1e-3)
     assert calls == [1]
     stepper(jacobian_weight=0.0).step(1e-3)
@@ -160,14 +160,19 @@ def test_an_empty_held_out_set_is_named():
 
 
 @pytest.mark.slow
-def test_patience_stops_early_and_keeps_the_best_weights():
-    model, history = run(max_steps=1000, evaluations=250, patience=2, learning_rate=0.05)
-    assert history.stop_reason == "held-out loss stopped improving"
-    assert history.steps < 1000
-    best = min(evaluation.loss for evaluation in history.evaluations)
+def test_training_ends_when_the_evidence_no_longer_improves_and_keeps_the_best_weights():
+    settings = {"round_steps": 100, "learning_rate": 0.01, "worth": 0.3, "n_references": 0}
+    model, history = run(max_steps=10_000, **settings)
+    assert history.stop_reason == "done"
+    assert history.steps < 5000
+    kept = history.evaluations[history.kept]
     samples = circle()
     monitor = HeldOut(samples[:50], samples, RANGE, generator=torch.Generator().manual_seed(0))
-    assert monitor.evaluate(model, Objective(), step=0, seconds=0.0).loss == pytest.approx(best, rel=1e-5)
+    again, values = monitor.evaluate(model, Objective(), step=0, seconds=0.0)
+    assert again.loss == pytest.approx(kept.loss, rel=1e-5)
+    assert float(values.mean()) == pytest.approx(kept.loss, rel=1e-5)
+    _, longer = run(max_steps=history.steps, **settings, until_done=False)
+    assert (longer.stop_reason, longer.steps) == ("budget spent", history.steps)
 
 
 @pytest.mark.slow
@@ -177,13 +182,13 @@ def test_what_was_learned_by_heart_is_forgotten():
     samples, held_out = torch.randn(10, 8, generator=generator), torch.randn(200, 8, generator=generator)
     torch.manual_seed(0)
     model = build_model(8, 4, width=32, n_blocks=1, spread=1.0)
-    config = TrainingConfig(max_steps=100, batch_size=32, learning_rate=0.02)
+    config = TrainingConfig(max_steps=100, batch_size=32, learning_rate=0.02, polish=0.0)
     history = train(model, samples, held_out, RANGE, Objective(), config)
     losses = [evaluation.loss for evaluation in history.evaluations]
     assert losses[-1] > min(losses) + 0.5
     assert losses[history.kept] == min(losses)
     monitor = HeldOut(held_out, samples, RANGE, generator=torch.Generator().manual_seed(config.seed))
-    assert monitor.evaluate(model, Objective(), step=0, seconds=0.0).loss == pytest.approx(min(losses), rel=1e-5)
+    assert monitor.evaluate(model, Objective(), step=0, seconds=0.0)[0].loss == pytest.approx(min(losses), rel=1e-5)
 
 
 def test_progress_is_reported_until_all_of_the_budget_is_spent():
@@ -235,7 +240,6 @@ def test_a_loss_that_is_not_finite_stops_training_and_keeps_the_last_good_weight
         {"batch_size": 0},
         {"max_seconds": -1.0},
         {"learning_rate": 0.0},
-        {"patience": 0},
         {"n_references": -1},
         {"n_draws": 0},
     ],

@@ -77,12 +77,13 @@ def test_what_is_done_is_not_done_again(tmp_path):
 
 
 @pytest.mark.slow
-def test_early_stopping_counts_across_an_interruption(tmp_path):
-    settings = {"max_steps": 300, "evaluations": 100, "patience": 2, "learning_rate": 0.05}
+def test_the_end_comes_at_the_same_step_across_interruptions(tmp_path):
+    settings = {"max_steps": 5000, "round_steps": 100, "learning_rate": 0.02, "worth": 0.5, "n_references": 0}
     wanted = run(**settings)
-    assert wanted[1].stop_reason == "held-out loss stopped improving"
-    # One evaluation before the end: it is already stale.
-    interrupt(tmp_path / "run", wanted[1].steps - 1, **settings)
+    assert wanted[1].stop_reason == "done"
+    # While the evidence is gathered, while the rate falls, and in the polish.
+    for share in (0.4, 0.6, 0.9):
+        interrupt(tmp_path / "run", int(share * wanted[1].steps), **settings)
     assert_same(run(path=tmp_path / "run", **settings), wanted)
 
 

@@ -38,8 +38,10 @@ def progress_bar(task: str, *, delay: float = 2.0) -> Iterator[Callable[[Any], N
         def draw(told: Any) -> None:
             percent, found = int(100 * getattr(told, "fraction", told)), getattr(told, "evaluation", None)
             if found is not None:
-                gain = max(found.gain, default=math.nan)
-                bar.set_postfix(loss=f"{found.loss:.3f}", gain=f"{gain:.2f}", refresh=False)
+                gain, phase = max(found.gain, default=math.nan), getattr(told, "phase", "")
+                # How long learning takes shows only while it goes on.
+                phase = "learning, less time left than this" if phase == "learning" else phase
+                bar.set_postfix_str(f"loss {found.loss:.3f}, gain {gain:.2f}, {phase}", refresh=False)
             if percent > bar.n:
                 bar.update(percent - bar.n)
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 _fused: ContextVar[bool] = ContextVar("fused", default=False)
+_constant_tangents: ContextVar[bool] = ContextVar("constant_tangents", default=False)
 
 
 @contextmanager
@@ -71,6 +72,35 @@ def fused_operations(device: torch.device) -> Iterator[None]:
             yield
     finally:
         _fused.reset(token)
+
+
+@contextmanager
+def constant_tangents() -> Iterator[None]:
+    """Take what forward differentiation finds for constants: nobody differentiates it again, backward.
+
+    Values are still differentiated. A network's own operations then compute both in one pass, without a graph of the
+    derivative, and fused where values are.
+
+    Example:
+        >>> with constant_tangents():
+        ...     are_tangents_constant()
+        True
+    """
+    token = _constant_tangents.set(True)
+    try:
+        yield
+    finally:
+        _constant_tangents.reset(token)
+
+
+def are_tangents_constant() -> bool:
+    """Say whether a forward derivative that is computed now is never differentiated itself.
+
+    Example:
+        >>> are_tangents_constant()
+        False
+    """
+    return _constant_tangents.get()
 
 
 def outside(function: Callable[[Tensor], Tensor], points: Tensor) -> Tensor:

@@ -66,6 +66,60 @@ def _norm_backward(
 
 
 @triton.jit
+def _norm_tangent(
+    hidden, tangent, modulation, out, n_rows, width, stride, epsilon, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+    columns = tl.arange(0, BLOCK)[None, :]
+    mask = (rows < n_rows) & (columns < width)
+    place = rows * width + columns
+    h = tl.load(hidden + place, mask=mask, other=0.0).to(tl.float32)
+    t = tl.load(tangent + place, mask=mask, other=0.0).to(tl.float32)
+    scale = tl.load(modulation + rows * stride + columns, mask=mask, other=0.0).to(tl.float32)
+    centered = tl.where(mask, h - tl.sum(h, 1)[:, None] / width, 0.0)
+    deviation = tl.rsqrt(tl.sum(centered * centered, 1)[:, None] / width + epsilon)
+    normed = centered * deviation
+    along = tl.sum(normed * t, 1)[:, None] / width
+    change = (t - tl.sum(t, 1)[:, None] / width - normed * along) * deviation
+    tl.store(out + place, (change * (1.0 + scale)).to(out.dtype.element_ty), mask=mask)
+
+
+def norm_tangent(hidden: Tensor, tangent: Tensor, modulation: Tensor, epsilon: float) -> Tensor:
+    """Compute the derivative of LN(h)·(1 + scale) + shift along ḣ; see `carre.networks.pointwise.modulated_norm`."""
+    hidden, tangent = hidden.contiguous(), tangent.contiguous()
+    n_rows, width = hidden.shape
+    out, tile = torch.empty_like(hidden), _tile(width)
+    grid = (triton.cdiv(n_rows, tile["ROWS"]),)
+    _norm_tangent[grid](hidden, tangent, modulation, out, n_rows, width, modulation.stride(0), epsilon, **tile)
+    return out
+
+
+@triton.jit
+def _gate_tangent(pair, tangent, bias, out, n_elements, width, BLOCK: tl.constexpr):
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = place < n_elements
+    column = place % width
+    source = (place // width) * (2 * width) + column
+    gate = tl.load(pair + source, mask=mask, other=0.0).to(tl.float32) + tl.load(bias + column).to(tl.float32)
+    value = tl.load(pair + source + width, mask=mask, other=0.0).to(tl.float32)
+    value += tl.load(bias + width + column).to(tl.float32)
+    to_gate = tl.load(tangent + source, mask=mask, other=0.0).to(tl.float32)
+    to_value = tl.load(tangent + source + width, mask=mask, other=0.0).to(tl.float32)
+    open_ = tl.sigmoid(gate)
+    change = open_ * (1.0 + gate * (1.0 - open_)) * to_gate * value + gate * open_ * to_value
+    tl.store(out + place, change.to(out.dtype.element_ty), mask=mask)
+
+
+def gate_tangent(pair: Tensor, tangent: Tensor, bias: Tensor) -> Tensor:
+    """Compute the derivative of SiLU(a)·b of [a, b] = pair + bias along a tangent of the pair."""
+    pair, tangent, width = pair.contiguous(), tangent.contiguous(), pair.shape[1] // 2
+    out = torch.empty((len(pair), width), dtype=pair.dtype, device=pair.device)
+    grid = (triton.cdiv(out.numel(), 1024),)
+    _gate_tangent[grid](pair, tangent, bias, out, out.numel(), width, BLOCK=1024)
+    return out
+
+
+@triton.jit
 def _gate_forward(pair, bias, out, n_elements, width, BLOCK: tl.constexpr):
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = place < n_elements
@@ -220,6 +274,42 @@ def _activation_forward(
     normed = centered * tl.rsqrt(tl.sum(centered * centered, 1)[:, None] / width + epsilon)
     value = normed * (1.0 + scale) + shift
     tl.store(out + place, (value * tl.sigmoid(value)).to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _activation_tangent(
+    image, tangent, modulation, out, n_pixels, width, stride, epsilon, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    picture = tl.program_id(0).to(tl.int64)
+    rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)[:, None]
+    columns = tl.arange(0, BLOCK)[None, :]
+    inside = columns < width
+    mask = (rows < n_pixels) & inside
+    place = (picture * n_pixels + rows) * width + columns
+    h = tl.load(image + place, mask=mask, other=0.0).to(tl.float32)
+    t = tl.load(tangent + place, mask=mask, other=0.0).to(tl.float32)
+    scale = tl.load(modulation + picture * stride + columns, mask=inside, other=0.0).to(tl.float32)
+    shift = tl.load(modulation + picture * stride + width + columns, mask=inside, other=0.0).to(tl.float32)
+    centered = tl.where(mask, h - tl.sum(h, 1)[:, None] / width, 0.0)
+    deviation = tl.rsqrt(tl.sum(centered * centered, 1)[:, None] / width + epsilon)
+    normed = centered * deviation
+    along = tl.sum(normed * t, 1)[:, None] / width
+    change = (t - tl.sum(t, 1)[:, None] / width - normed * along) * deviation * (1.0 + scale)
+    value = normed * (1.0 + scale) + shift
+    open_ = tl.sigmoid(value)
+    result = change * open_ * (1.0 + value * (1.0 - open_))
+    tl.store(out + place, result.to(out.dtype.element_ty), mask=mask)
+
+
+def activation_tangent(image: Tensor, tangent: Tensor, modulation: Tensor, epsilon: float) -> Tensor:
+    """Compute the derivative of SiLU(LN(x)·(1 + scale) + shift) over channels along ẋ."""
+    pixels, moved = _pixels(image), _pixels(tangent)
+    batch, height, width, channels = pixels.shape
+    out = torch.empty_like(pixels)
+    grid, tile = _picture_tiles(batch, height * width, channels)
+    sizes = height * width, channels, modulation.stride(0)
+    _activation_tangent[grid](pixels, moved, modulation, out, *sizes, epsilon, **tile)
+    return out.permute(0, 3, 1, 2)
 
 
 @triton.jit

@@ -169,6 +169,7 @@ def _facts_of_plan(plan: dict[str, Any], data: str, out: Path) -> dict[str, str]
     hull = "" if plan["hull_dim"] == plan["dim"] else f", in a linear hull of {plan['hull_dim']}"
     steps = f"{plan['max_steps']:,} steps" if plan["max_steps"] else ""
     seconds = f"{plan['max_seconds']:g} s" if plan["max_seconds"] else ""
+    bound = " or ".join(filter(None, (steps, seconds)))
     low, high = plan["bandwidth_range"]
     return {
         "data": f"{data}: {counted(plan['n_samples'], 'sample')} with {counted(plan['dim'], 'coordinate')}{hull}",
@@ -176,7 +177,7 @@ def _facts_of_plan(plan: dict[str, Any], data: str, out: Path) -> dict[str, str]
         "scales σ": f"{low:.4g} to {high:.4g}",
         "rank": f"{plan['rank']} (neighbors suggest a dimension of {plan['dimension_guess']:.1f})",
         "network": f"{plan['network']}, {plan['n_parameters']:,} parameters",
-        "training": f"{' or '.join(filter(None, (steps, seconds)))}, batches of {plan['batch_size']:,}",
+        "training": f"until it is done, at most {bound}, batches of {plan['batch_size']:,}",
         "memory": f"about {plan['memory'] / 2**20:,.0f} MiB, beside torch's own",
         "would write": f"{out}; nothing was done",
     }

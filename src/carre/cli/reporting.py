@@ -168,6 +168,7 @@ def _of_model(model: str) -> dict[str, Any]:
         "steps": history.steps,
         "seconds": round(history.seconds, 1),
         "ended": history.stop_reason,
+        "outlook": history.outlook,
     }
 
 

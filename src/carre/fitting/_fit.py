@@ -36,6 +36,7 @@ from carre.training import (
     train,
 )
 from carre.training.checkpoint import digest
+from carre.training.monitor import TOO_HARD
 
 # The scale is chosen at this many samples; at fewer, where that many metrics are more than so many numbers. Whatever is
 # free: a fit with a seed should not depend on the machine.
@@ -67,7 +68,6 @@ def fit(
     batch_size: int | None = None,
     learning_rate: float | None = None,
     validation_fraction: float = 0.1,
-    patience: int | None = None,
     mixed_precision: bool | None = None,
     cuda_graph: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -109,8 +109,6 @@ def fit(
         batch_size: Noisy points per step.
         learning_rate: Its peak.
         validation_fraction: Share of the samples held out to watch training and to choose the scale.
-        patience: Stop after so many of the ten held-out evaluations (four for images on a CPU) without
-            improvement. The weights of the best one are kept in any case.
         mixed_precision: Whether to multiply matrices in bfloat16 while training; by default on a GPU, for wide networks
             and U-Nets.
         cuda_graph: Whether to replay training steps as a CUDA graph; switch it off for a network or denoiser
@@ -217,10 +215,8 @@ def carry_out(
         >>> geometry.bandwidth, geometry.scale_profile is None, geometry.history.stop_reason  # the scale was given
         (0.5, True, 'budget spent')
     """
+    plan, model, rank, history = _train_plan(plan, callback, checkpoint)
     settings, frame, centered = plan.settings, plan.frame, plan.settings.method != "uncentered"
-    model = plan.build()
-    rank = check_output(model, plan)
-    history = _train(plan, model, rank, callback, checkpoint)
     field = NeuralField(model.cpu(), frame.to("cpu"), ridge=settings.ridge)
     supported_from = frame.scale * plan.scale.supported_from()
     profile, bandwidth = None, settings.bandwidth
@@ -244,6 +240,27 @@ def carry_out(
         sample_shape=plan.sample_shape,
         device=plan.device,
     )
+
+
+def _train_plan(
+    plan: FitPlan, callback: Callable[[Progress], None] | None, checkpoint: Checkpoint | None
+) -> tuple[FitPlan, nn.Module, int, History]:
+    """Train by a plan or, where its first steps show that the data are hard, by the one for harder data."""
+    harder = plan.harder()
+    # An interrupted run may have come to the second attempt.
+    if harder is not None and checkpoint is not None and checkpoint.told("gives_up") is False:
+        plan = harder
+    while True:
+        model = plan.build()
+        rank = check_output(model, plan)
+        history = _train(plan, model, rank, callback, checkpoint)
+        if history.stop_reason != TOO_HARD or harder is None:
+            return plan, model, rank, history
+        if checkpoint is not None:
+            checkpoint.remove()
+        seconds = harder.config.max_seconds
+        left = None if seconds is None else max(seconds - history.seconds, 0.1 * seconds)
+        plan = dataclasses.replace(harder, config=dataclasses.replace(harder.config, max_seconds=left))
 
 
 def _train(
@@ -324,7 +341,7 @@ def seed_of(random_state: Any, checkpoint: Checkpoint | None = None) -> int:
             must = "be None, a whole number from 0 to 2**32 - 1, or a numpy.random.RandomState"
             raise ArgumentError("random_state", must, got=repr(random_state)) from error
     seed = int(generator.randint(2**31 - 1))
-    stored = checkpoint.seed() if checkpoint is not None and random_state is None else None
+    stored = checkpoint.told("seed") if checkpoint is not None and random_state is None else None
     return seed if stored is None else stored
 
 

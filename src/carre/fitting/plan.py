@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -60,7 +60,7 @@ class FitPlan:
         >>> plan.samples.shape[1], plan.frame.hull_dim  # all samples lie on a line
         (3, 1)
         >>> plan.network, plan.config.max_steps
-        ('residual MLP of width 32', 2000)
+        ('residual MLP of width 32', 6000)
     """
 
     settings: FitSettings
@@ -124,6 +124,23 @@ class FitPlan:
                 )
         return model.to(device, torch.float32)
 
+    def harder(self) -> FitPlan | None:
+        """Return the plan for data that turn out to be too hard for the default network; None where there is none."""
+        settings = self.settings
+        is_open = settings.is_default and settings.width is None and settings.method == "joint"
+        found = self.scale.harder(self.device) if is_open else None
+        if found is None:
+            return None
+        width, n_blocks, changes = found
+        for name in ("batch_size", "learning_rate", "max_steps", "mixed_precision"):
+            if getattr(settings, name) is not None:
+                changes[name] = getattr(settings, name)
+        if self.max_steps is None:
+            changes["max_steps"] = self.config.max_steps
+        config = replace(self.config, **changes)
+        settings = replace(settings, n_blocks=max(settings.n_blocks, n_blocks))
+        return replace(self, settings=settings, width=width, config=config)
+
     def costs(self) -> tuple[int, int]:
         """Return how many numbers would be learned, and a rough estimate of the bytes that training takes."""
         model = self.build(torch.device("cpu"))
@@ -176,7 +193,7 @@ def make_plan(
     held_out = local.encode(clean).to(device, torch.float32) if n_held_out else training
     scale = (DataScale if unet is None else ImageScale).of(training)
     width = settings.width or scale.width(device)
-    return FitPlan(
+    plan = FitPlan(
         settings=settings,
         samples=samples,
         clean=clean,
@@ -193,6 +210,7 @@ def make_plan(
         seed=seed,
         device=device,
     )
+    return replace(plan, config=replace(plan.config, gives_up=plan.harder() is not None))
 
 
 def _range(settings: FitSettings, frame: AffineFrame, scale: DataScale) -> tuple[float, float]:
@@ -222,8 +240,10 @@ def _config(
         batch_size=batch_size,
         learning_rate=rate,
         n_references=scale.n_references(hull_dim),
+        polish_batch=scale.polish_batch(device),
+        worth=scale.worth(device),
+        round_steps=scale.round_steps(device),
         evaluations=scale.evaluations(device),
-        patience=settings.patience,
         mixed_precision=mixed,
         cuda_graph=settings.cuda_graph,
         seed=seed,

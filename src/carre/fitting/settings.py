@@ -54,7 +54,6 @@ class FitSettings:
     batch_size: int | None = None
     learning_rate: float | None = None
     validation_fraction: float = 0.1
-    patience: int | None = None
     mixed_precision: bool | None = None
     cuda_graph: bool = True
 

@@ -1,77 +1,17 @@
-"""The losses, one value per sample. Each last line is an equation of the paper.
-
-The metric is the Jacobian of the denoiser: a second target, without noise [THEORY §1, §3.10].
-"""
+"""The losses, one value per sample. Each last line is an equation of the paper."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from carre.backend.modes import are_fused
+from carre.matching.probes import JacobianProbe
 from carre.metric import LowRankMetric, Metric
-
-
-@dataclass(frozen=True, eq=False)
-class JacobianProbe:
-    """A random vector at each point, and what the Jacobian of the denoiser makes of it.
-
-    Attributes:
-        vectors: v ~ N(0, I).
-        products: Jᵀv with J = ∂m̂/∂y. No gradient flows into them.
-        weight: What the error at the probe counts, beside that of the displacements.
-
-    Example:
-        >>> points = torch.ones(4, 2, requires_grad=True)
-        >>> probe = probe_jacobian(points * torch.tensor([1.0, 0.0]), points)  # the projector on an axis
-        >>> bool((probe.products == probe.vectors * torch.tensor([1.0, 0.0])).all())
-        True
-    """
-
-    vectors: Float[Tensor, "batch dim"]
-    products: Float[Tensor, "batch dim"]
-    weight: float = 1.0
-
-
-def probe_jacobian(
-    mean: Float[Tensor, "batch dim"],
-    points: Float[Tensor, "batch dim"],
-    *,
-    weight: float = 1.0,
-    generator: torch.Generator | None = None,
-) -> JacobianProbe | None:
-    """Multiply random vectors by the Jacobian of a denoiser, by one backward pass through it.
-
-    For the exact posterior mean, G = Cov[X | Y=y]/σ² = ∂m/∂y, so that E‖(G − J)v‖² = ‖G − J‖²_F says how far a
-    metric is from the denoiser's own. The outer products that `metric_matching_loss` regresses on have a
-    variance of d(d+1) at the optimum; this target has none.
-
-    Args:
-        mean: m̂(y), computed from the points; its graph is kept.
-        points: y, which must require gradients.
-        weight: Of the probe.
-        generator: Source of randomness.
-
-    Returns:
-        The probe; None where the mean carries no derivative in the points (detached, or constant).
-
-    Example:
-        >>> points = torch.ones(4, 2, requires_grad=True)
-        >>> probe = probe_jacobian(points / 2, points)
-        >>> bool(torch.allclose(probe.products, probe.vectors / 2))
-        True
-        >>> probe_jacobian(torch.zeros(4, 2), points) is None  # a constant
-        True
-    """
-    if not mean.requires_grad:
-        return None
-    vectors = torch.randn(points.shape, generator=generator, device=points.device, dtype=points.dtype)
-    (products,) = torch.autograd.grad(mean, points, vectors.to(mean.dtype), retain_graph=True, allow_unused=True)
-    return None if products is None else JacobianProbe(vectors, products.detach().to(vectors.dtype), weight)
 
 
 def metric_matching_loss(
@@ -83,8 +23,7 @@ def metric_matching_loss(
     E[T | y]: G itself when δ is centered at the posterior mean. The dropped constant carries no
     gradient, and in high dimension it would drown the rest in float32.
 
-    With a probe, ‖(G − J)v‖² − |Jv|² is added with its weight; it has the same minimizer, and no noise of its
-    own (`probe_jacobian`).
+    With a probe, its loss is added with its weight: it has the same minimizer, and no noise of its own.
 
     Example:
         >>> metric = LowRankMetric(torch.eye(3)[None, :2])
@@ -100,10 +39,20 @@ def metric_matching_loss(
             return fused
     target = LowRankMetric(displacement / displacement.shape[1] ** 0.5)
     loss = metric.squared_norm() - 2 * metric.frobenius_product(target)
-    if probe is None:
-        return loss
+    return loss if probe is None else loss + probe.weight * probe_loss(metric, probe)
+
+
+def probe_loss(metric: Metric, probe: JacobianProbe) -> Float[Tensor, " batch"]:
+    """Compute ‖(G − J)v‖² − |Jv|², which says how far a metric is from the denoiser's Jacobian along v.
+
+    Example:
+        >>> probe = JacobianProbe(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0]]))
+        >>> probe_loss(LowRankMetric(torch.eye(2)[None]), probe)  # it agrees: −|Jv|² is the least there is
+        tensor([-1.])
+    """
     image = metric.apply(probe.vectors)
-    return loss + probe.weight * (image * (image - 2 * probe.products)).sum(1)
+    loss: Tensor = torch.linalg.vecdot(image, image - 2 * probe.products)
+    return loss
 
 
 def frobenius_loss(
@@ -132,22 +81,23 @@ def denoising_loss(mean: Float[Tensor, "batch dim"], target: Float[Tensor, "batc
 def predictive_loss(
     metric: Metric, residual: Float[Tensor, "batch dim"], noise: Float[Tensor, "batch dim"], *, ridge: float = 0.05
 ) -> Float[Tensor, " batch"]:
-    """Compute −log N(x; m̂, σ²(G + λI)) + log N(x; y, σ²I), with residual (x − m̂)/σ and noise (y − x)/σ.
+    """Score N(m̂, σ²G) as a prediction of x, with residual (x − m̂)/σ and noise (y − x)/σ; less is better.
 
-    In nats per sample: zero for a prediction that knows only the noise, negative for a better one. A
-    proper score of mean and covariance together (Dawid and Sebastiani), for comparing models; the
-    metric loss alone rewards a poor mean, which leaves more variance to be explained. λ keeps it
-    finite where G has no rank.
+    −log N(x + √λσξ; m̂, σ²(G + λI)), averaged over a further noise ξ, less what N(y, σ²I) gets: in nats per sample, zero
+    for a prediction that knows only the noise, negative for a better one. λ keeps it finite where G has no rank, and
+    since it is on both sides, the score is proper: it is least, on average, for the true mean and covariance (Dawid and
+    Sebastiani). So it compares models; the metric loss alone rewards a poor mean, which leaves more to be explained.
 
     Example:
         >>> noise = torch.tensor([[1.0, -2.0]])
-        >>> ignorant = LowRankMetric(0.95**0.5 * torch.eye(2)[None])  # with the ridge, the identity
+        >>> ignorant = LowRankMetric(torch.eye(2)[None])
         >>> predictive_loss(ignorant, -noise, noise).abs().round(decimals=5)
         tensor([0.])
     """
-    metric = metric.with_ridge(metric.ridge + ridge)
-    mahalanobis = (residual * metric.solve(residual)).sum(1)
-    return 0.5 * (mahalanobis + metric.log_determinant() - noise.square().sum(1))
+    blurred, dim = metric.with_ridge(metric.ridge + ridge), noise.shape[1]
+    quadratic = (residual * blurred.solve(residual)).sum(1) + ridge * blurred.inverse_trace()
+    ignorant = (noise.square().sum(1) + ridge * dim) / (1 + ridge) + dim * math.log1p(ridge)
+    return 0.5 * (quadratic + blurred.log_determinant() - ignorant)
 
 
 def conditional_carre_du_champ(

@@ -132,6 +132,10 @@ class ComplementMetric(Metric):
         """
         return self.eigenvalues().log().sum(-1)
 
+    def inverse_trace(self) -> Float[Tensor, "*batch"]:
+        """Compute tr G⁻¹ from all of its eigenvalues."""
+        return self.eigenvalues().reciprocal().sum(-1)
+
     def spectrum(self) -> Spectrum:
         """Decompose G completely. The first D − k eigenvectors are any basis of a space of equal eigenvalues."""
         k = self.removed.shape[-2]

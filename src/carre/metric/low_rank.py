@@ -165,6 +165,21 @@ class LowRankMetric(Metric):
         small = self.gram() + self.ridge * self._identity(self.rank)
         return (self.dim - self.rank) * math.log(self.ridge) + _log_determinant(small)
 
+    def inverse_trace(self) -> Float[Tensor, "*batch"]:
+        """Compute tr G⁻¹ from the small matrix; needs a ridge where the rank is below D.
+
+        Example:
+            >>> LowRankMetric(torch.tensor([[[1.0, 0.0]]]), ridge=0.25).inverse_trace()  # 1/1.25 + 1/0.25
+            tensor([4.8000])
+        """
+        if self.rank >= self.dim:
+            return _inverse_trace(self.dense())
+        if self.ridge == 0.0:
+            raise ArgumentError("ridge", "be positive to invert G; call metric.with_ridge(1e-3)")
+        return (self.dim - self.rank) / self.ridge + _inverse_trace(
+            self.gram() + self.ridge * self._identity(self.rank)
+        )
+
     def spectrum(self) -> Spectrum:
         """Decompose G in rank space: min(r, D) leading eigenvalues, descending, and orthonormal eigenvectors.
 
@@ -211,6 +226,14 @@ def _log_determinant(matrices: Float[Tensor, "*batch k k"]) -> Float[Tensor, "*b
     root, failed = torch.linalg.cholesky_ex(matrices)
     logarithms: Tensor = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     return torch.where(failed == 0, 2 * logarithms, torch.nan)
+
+
+def _inverse_trace(matrices: Float[Tensor, "*batch k k"]) -> Float[Tensor, "*batch"]:
+    """Compute tr A⁻¹ = ‖L⁻¹‖²_F of positive matrices A = LLᵀ; NaN for those that are not, or not finite."""
+    root, failed = torch.linalg.cholesky_ex(matrices)
+    identity = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device).expand_as(root)
+    inverse: Tensor = torch.linalg.solve_triangular(root, identity, upper=False)
+    return torch.where(failed == 0, inverse.square().sum((-2, -1)), torch.nan)
 
 
 def _orthonormalize(basis: Float[Tensor, "batch dim k"]) -> Float[Tensor, "batch dim k"]:

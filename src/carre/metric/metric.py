@@ -180,6 +180,10 @@ class Metric(ABC):
         """Compute log det G."""
 
     @abstractmethod
+    def inverse_trace(self) -> Float[Tensor, "*batch"]:
+        """Compute tr G⁻¹."""
+
+    @abstractmethod
     def spectrum(self) -> Spectrum:
         """Decompose G: leading eigenvalues, descending, and orthonormal eigenvectors."""
 

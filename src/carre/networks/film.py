@@ -10,7 +10,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from carre.networks.pointwise import fourier_features, gated_linear, is_one_value, layer_norm, modulated_norm
+from carre.networks.pointwise import (
+    fourier_features,
+    gated_linear,
+    is_one_value,
+    layer_norm,
+    linear,
+    modulated_norm,
+    residual_linear,
+    silu,
+)
 
 
 class LogBandwidthEmbedding(nn.Module):
@@ -66,7 +75,7 @@ class GatedBlock(nn.Module):
     ) -> Float[Tensor, "batch width"]:
         """Add the block's update; at initialization it is zero."""
         inner, hidden = modulated_norm(hidden, modulation)
-        return torch.addmm(hidden, gated_linear(inner, self.rise), self.fall.weight.mT)
+        return residual_linear(hidden, gated_linear(inner, self.rise), self.fall.weight)
 
 
 class PlainBlock(nn.Module):
@@ -147,7 +156,7 @@ class FilmMLP(nn.Module):
         # Plainly, without the calls of modules: for a few points these cost as much as what they compute.
         modulation = functional.linear(self.embedding(distinct), self.film.weight).expand(points.shape[0], -1)
         *modulations, last = modulation.chunk(len(self.blocks) + 1, -1)
-        hidden = functional.silu(functional.linear(points, self.inlet.weight, self.inlet.bias))
+        hidden = silu(linear(points, self.inlet.weight, self.inlet.bias))
         for block, modulation in zip(self.blocks, modulations, strict=True):
             hidden = block(hidden, modulation)
-        return functional.linear(modulated_norm(hidden, last)[0], self.head.weight)
+        return linear(modulated_norm(hidden, last)[0], self.head.weight)

@@ -6,7 +6,8 @@ Everything here lives in the frame of the data: coordinates with unit root mean 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,8 +15,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.boundary import ArgumentError
+from carre.matching import denoise_along
 from carre.metric import AffineFrame
 from carre.networks.film import FilmMLP, GatedBlock, PlainBlock
+from carre.networks.pointwise import times
 from carre.networks.unet import Convolution, UNet, UNetSettings
 
 BLOCKS: dict[str, Callable[[int], nn.Module]] = {"gated": GatedBlock, "plain": PlainBlock}
@@ -23,7 +26,7 @@ BLOCKS: dict[str, Callable[[int], nn.Module]] = {"gated": GatedBlock, "plain": P
 
 def _scaled_input(points: Float[Tensor, "batch dim"], bandwidth: Float[Tensor, " batch"]) -> Float[Tensor, "batch dim"]:
     """Bring noisy points to unit variance: c_in = 1/√(1 + σ²)."""
-    return points / (1 + bandwidth.square()).sqrt()[:, None]
+    return times(points, (1 + bandwidth.square()).rsqrt()[:, None])
 
 
 class MeanNetwork(nn.Module):
@@ -40,7 +43,7 @@ class MeanNetwork(nn.Module):
     Example:
         >>> mean = MeanNetwork(FilmMLP(3, 3, width=8, n_blocks=1))  # a head that starts at zero
         >>> mean(torch.ones(1, 3), torch.ones(1))
-        tensor([[0.5000, 0.5000, 0.5000]], grad_fn=<AddcmulBackward0>)
+        tensor([[0.5000, 0.5000, 0.5000]], grad_fn=<AddBackward0>)
     """
 
     def __init__(self, trunk: nn.Module, skip: Callable[[Tensor], Tensor] | None = None) -> None:
@@ -54,7 +57,7 @@ class MeanNetwork(nn.Module):
         variance = (1 + bandwidth.square())[:, None]
         inner: Tensor = self.trunk(_scaled_input(points, bandwidth), bandwidth)
         start = points if self.skip is None else self.skip(points)
-        return torch.addcmul(start / variance, bandwidth[:, None] / variance.sqrt(), inner.to(points.dtype))
+        return times(start, 1 / variance) + times(inner.to(points.dtype), bandwidth[:, None] * variance.rsqrt())
 
 
 class FactorNetwork(nn.Module):
@@ -181,14 +184,46 @@ class MetricModel(nn.Module):
             return self.mean(points, bandwidth), self.factor(points, bandwidth)
         # In a CUDA graph the two networks, and their gradients, run beside each other: each alone leaves most of
         # the GPU idle at moderate batch sizes.
-        here, beside = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        beside.wait_stream(here)
-        with torch.cuda.stream(beside):
+        with _beside() as stream:
             mean = self.mean(points, bandwidth)
         factor = self.factor(points, bandwidth)
-        here.wait_stream(beside)
-        mean.record_stream(here)
+        torch.cuda.current_stream().wait_stream(stream)
+        mean.record_stream(torch.cuda.current_stream())
         return mean, factor
+
+    def along(
+        self,
+        points: Float[Tensor, "batch dim"],
+        bandwidth: Float[Tensor, " batch"],
+        choose: Callable[[Tensor], Tensor],
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Return mean, factor, vectors that are chosen when the factor is known, and what the mean's Jacobian makes of
+        them, in one pass through each network; see `carre.matching.denoise_along`.
+        """
+        assert self.mean is not None
+        factor = self.factor(points, bandwidth)
+        vectors = choose(factor)
+        if not (points.is_cuda and torch.cuda.is_current_stream_capturing()):
+            mean, products = denoise_along(self.mean, points, bandwidth, vectors)
+            return mean, factor, vectors, products
+        # Beside each other are then their gradients.
+        with _beside() as stream:
+            mean, products = denoise_along(self.mean, points, bandwidth, vectors)
+        here = torch.cuda.current_stream()
+        here.wait_stream(stream)
+        for result in (mean, products):
+            if result is not None:
+                result.record_stream(here)
+        return mean, factor, vectors, products
+
+
+@contextmanager
+def _beside() -> Iterator[torch.cuda.Stream]:
+    """Compute on another stream, which the caller has to wait for."""
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        yield stream
 
 
 def build_model(

@@ -13,12 +13,19 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 from torch.nn import functional
 
 from carre.boundary import ArgumentError, as_count, is_integer
 from carre.networks.film import LogBandwidthEmbedding
-from carre.networks.pointwise import is_one_value, is_transformed, layer_norm, modulated_activation, split_dual
+from carre.networks.pointwise import (
+    is_one_value,
+    is_transformed,
+    layer_norm,
+    make_dual,
+    modulated_activation,
+    split_dual,
+    untracked,
+)
 
 _HEAD_CHANNELS = 64
 _BIAS_DEVIATION = 1e-3**0.5
@@ -313,9 +320,9 @@ class Convolution(nn.Module):
         result = functional.conv2d(value, weight, self.bias, stride=self.stride, padding=self.padding)
         if tangent is None:
             return result
-        change = functional.conv2d(tangent, weight, stride=self.stride, padding=self.padding)
-        dual: Tensor = forward_ad.make_dual(result, change)  # type: ignore[no-untyped-call]
-        return dual
+        with untracked():
+            change = functional.conv2d(tangent, weight, stride=self.stride, padding=self.padding)
+        return make_dual(result, change)
 
 
 class ConvolutionBlock(nn.Module):

@@ -31,6 +31,8 @@ FORMAT, FORMAT_VERSION = "carre", 1
 _KIND, _KINDS = "Geometry", ("Geometry", "MetricMatching")
 # Where other libraries say what they have written.
 _FOREIGN = ("format", "library_name", "model_type", "_class_name", "architectures")
+# What earlier versions of carre.fit could be told.
+_REMOVED = ("patience",)
 _SECTIONS = ("class", "parameters", "model", "fitted", "field", "history", "scale_profile", "landmarks", "weights")
 # What is called there as it is here.
 _FITTED = ("bandwidth", "bandwidth_range", "supported_from", "is_centered", "rank", "sample_shape")
@@ -144,7 +146,7 @@ def _parameters(
     stored: Any, network: nn.Module | None, denoiser: Callable[[Tensor, Tensor], Tensor] | None
 ) -> dict[str, Any]:
     """Return what the fit was told: what is stored, and what was brought along."""
-    parameters: dict[str, Any] = decode(stored)
+    parameters: dict[str, Any] = {name: value for name, value in decode(stored).items() if name not in _REMOVED}
     unknown = sorted(parameters.keys() - inspect.signature(fit).parameters.keys())
     if unknown:
         raise LoadError(f"config.json has parameters that carre.fit does not know: {unknown}. Upgrade carre")

@@ -93,17 +93,14 @@ class Checkpoint:
             raise CheckpointError("checkpoint", must, got=repr(str(path)), remedy=remedy)
         self.path, self.facts, self.every = place, dict(facts or {}), every
 
-    def seed(self) -> int | None:
-        """Return the seed of the run in the file; None where there is no file.
+    def told(self, name: str) -> Any:
+        """Return what the run in the file was told, by name, like its ``"seed"``; None where there is no file.
 
         Example:
-            >>> Checkpoint("there is none").seed() is None
+            >>> Checkpoint("there is none").told("seed") is None
             True
         """
-        if not self.path.exists():
-            return None
-        seed: int | None = self._notes(self.path.read_bytes())["facts"].get("seed")
-        return seed
+        return self._notes(self.path.read_bytes())["facts"].get(name) if self.path.exists() else None
 
     def read(self, facts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """Return the progress and the tensors in the file; None where there is no file.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -24,8 +25,16 @@ _LARGEST_SUPPORT = 0.25
 _LARGEST_RANK = 128
 _DENSE_DIMENSION = 4.5
 # On a GPU, more samples are worth larger batches: few samples are learned by heart when each is seen too often.
-_BATCHES = (1024, 16_384)
+_BATCHES = (1024, 4096)
 _SAMPLES_PER_DRAW = 16
+# The most steps on a GPU, at the smaller and the larger batch, half a minute on an H200; those on a CPU.
+_MOST_STEPS, _MOST_STEPS_CPU = (28_000, 20_000), 6000
+# What half more steps must have brought to go on, in nats per sample, and the steps between the first
+# evaluations: steps are dear on a CPU.
+_WORTH, _ROUND_STEPS = {"cpu": 0.06, "cuda": 0.04}, {"cpu": 100, "cuda": 200}
+# The network for data that turn out to be hard: width, blocks, batch, and steps for so many samples; more samples are
+# worth more steps.
+_WIDE, _WIDE_BLOCKS, _WIDE_STEPS, _WIDE_SAMPLES = 1024, 4, 27_000, 2**17
 # Of U-Nets, on a CPU and on a GPU. In its steps a CPU gets a first impression of small images, no more.
 _IMAGE_BATCH = {"cpu": 32, "cuda": 512}
 _IMAGE_STEPS = {"cpu": 500, "cuda": 20_000}
@@ -41,14 +50,20 @@ class TrainingConfig:
     """How to train. The defaults are the recipe that works; the budget is the one thing to think about.
 
     Attributes:
-        max_steps: Optimizer steps. The learning rate falls to zero exactly then.
-        max_seconds: Wall-clock budget; whichever budget is nearer to its end drives the schedule. With
-            it, a run is no longer reproducible to the bit.
+        max_steps: Optimizer steps, at most.
+        max_seconds: Wall-clock budget, at most; whichever budget is nearer to its end counts. With it, a run is no
+            longer reproducible to the bit.
+        until_done: Whether to end before the budget is spent, when the held-out evidence no longer improves.
+        worth: Nats per sample that half more steps must have brought for training to go on.
+        gives_up: Whether to end at once where the first steps show that a larger network is needed.
         batch_size: Noisy points per step.
         n_references: Size of the reference set that targets are averaged over; 0 switches that off.
         n_draws: Displacements per noisy point, when there is a reference set.
         jacobian_weight: What agreement with the Jacobian of the denoiser counts, beside that with the displacements.
-            This target has no noise, and costs one more backward pass through the denoiser; 0 switches it off.
+            This target has no noise, and costs one more pass through the denoiser; 0 switches it off.
+        probes: ``"range"``, which takes vectors along the data and multiplies them forward, or ``"backward"``, which
+            takes vectors in all directions and multiplies them backward.
+        probe_floor: The least α of the vectors v = Fᵀξ + αη.
         learning_rate: The peak.
         warmup: Steps of linear warm-up.
         betas: Adam's.
@@ -56,14 +71,18 @@ class TrainingConfig:
             scales near the distance between them.
         clip_norm: Largest gradient norm, for the mean and for the factor separately.
         averaging: Decay of the exponential moving average of the weights, per step.
-        evaluations: How many evaluations on the held-out samples there are.
-        patience: Evaluations without improvement of the held-out loss before stopping; None: never.
+        decay: Share of a run in which the learning rate falls to zero.
+        polish: Share of a run, at its end, in which the factor alone is taught by the finished denoiser.
+        polish_batch: Points per step there.
+        cooling: Steps after which the learning rate, constant until then, falls like the inverse root of the steps.
+        evaluations: How many evaluations on the held-out samples there are at least, if the budget is spent.
+        round_steps: Steps between the first evaluations, at most; later they are further apart.
         mixed_precision: bfloat16 matrix products on a GPU. Noise, losses and weights stay in float32.
         cuda_graph: Replay the step as one CUDA graph. Ignored on a CPU.
         seed: Of everything random in training.
 
     Example:
-        >>> TrainingConfig(max_steps=500, patience=3).learning_rate
+        >>> TrainingConfig(max_steps=500).learning_rate
         0.002
         >>> TrainingConfig(batch_size=0)
         Traceback (most recent call last):
@@ -77,14 +96,23 @@ class TrainingConfig:
     n_references: int = 2048
     n_draws: int = 8
     jacobian_weight: float = 10.0
+    probes: str = "range"
+    probe_floor: float = 0.3
     learning_rate: float = 2e-3
     warmup: int = 100
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = 0.3
     clip_norm: float = 1.0
     averaging: float = 0.998
+    until_done: bool = True
+    worth: float = 0.04
+    gives_up: bool = False
+    decay: float = 0.2
+    polish: float = 0.3
+    polish_batch: int = 512
+    cooling: int = 1000
     evaluations: int = 10
-    patience: int | None = None
+    round_steps: int = 200
     mixed_precision: bool = False
     cuda_graph: bool = True
     seed: int = 0
@@ -99,8 +127,6 @@ class TrainingConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ArgumentError(name, "be positive", got=value)
-        if self.patience is not None and self.patience < 1:
-            raise ArgumentError("patience", "be at least 1, or None to never stop early", got=self.patience)
 
 
 @dataclass(frozen=True)
@@ -153,7 +179,7 @@ class DataScale:
 
     def rank(self, dim: int) -> int:
         """Return a rank that leaves room: 2d+2 for the guessed d (2d−1 are needed for a smooth factor)."""
-        return max(1, min(2 * math.ceil(self.dimension - 0.25) + 2, 2 * dim, _LARGEST_RANK))
+        return max(1, min(2 * math.ceil(self.dimension - 0.5) + 2, 2 * dim, _LARGEST_RANK))
 
     def width(self, device: torch.device) -> int:
         """Return the hidden width: more for higher intrinsic dimension, and on a GPU."""
@@ -161,17 +187,22 @@ class DataScale:
         return (512 if wide else 256) if device.type == "cuda" else (256 if wide else 128)
 
     def max_steps(self, device: torch.device) -> int:
-        """Return the number of optimizer steps."""
-        wide = self.dimension > _DENSE_DIMENSION
-        if device.type != "cuda":
-            return 3000 if wide else 2000
-        if not wide:
-            return 4000
-        return 6000 if self.batch_size(device) == _BATCHES[1] else 8000
+        """Return the most optimizer steps; training ends sooner when it is done."""
+        return _MOST_STEPS[self.batch_size(device) > _BATCHES[0]] if device.type == "cuda" else _MOST_STEPS_CPU
 
     def learning_rate(self, width: int, batch_size: int) -> float:
-        """Return the peak learning rate: 2e-3 at width 128, less for wider networks and more for large batches."""
-        return 2e-3 * math.sqrt(128 / max(width, 128)) * min(max(math.sqrt(batch_size / _BATCHES[0]), 1.0), 2.0)
+        """Return the peak learning rate: 2e-3 at width 128, less for wider networks."""
+        return 2e-3 * math.sqrt(128 / max(width, 128))
+
+    def harder(self, device: torch.device) -> tuple[int, int, dict[str, Any]] | None:
+        """Return width, blocks and training of a network for data that prove hard; None where there is none."""
+        if device.type != "cuda":
+            return None
+        steps = int(_WIDE_STEPS * max(self.n_samples / _WIDE_SAMPLES, 1.0) ** (1 / 3))
+        rate = self.learning_rate(_WIDE, _BATCHES[1])
+        changes = {"batch_size": _BATCHES[1], "polish_batch": _BATCHES[1], "max_steps": steps, "learning_rate": rate}
+        changes |= {"n_references": 0, "mixed_precision": torch.cuda.is_bf16_supported(), "gives_up": False}
+        return _WIDE, _WIDE_BLOCKS, changes
 
     def n_references(self, dim: int) -> int:
         """Return the size of the reference set: it helps where samples are dense, that is in low dimension."""
@@ -189,6 +220,18 @@ class DataScale:
             return _BATCHES[0]
         draws = max(self.n_samples // _SAMPLES_PER_DRAW, 1)
         return min(max(1 << (draws.bit_length() - 1), _BATCHES[0]), _BATCHES[1])
+
+    def worth(self, device: torch.device) -> float:
+        """Return what half more steps must have brought for training to go on."""
+        return _WORTH.get(device.type, _WORTH["cpu"])
+
+    def round_steps(self, device: torch.device) -> int:
+        """Return the number of steps between the first evaluations."""
+        return _ROUND_STEPS.get(device.type, _ROUND_STEPS["cpu"])
+
+    def polish_batch(self, device: torch.device) -> int:
+        """Return the number of points per step of the polish."""
+        return _BATCHES[1] if device.type == "cuda" else self.batch_size(device)
 
     def evaluations(self, device: torch.device) -> int:
         """Return how many evaluations on the held-out samples there are."""
@@ -210,7 +253,7 @@ class ImageScale(DataScale):
     """
 
     def max_steps(self, device: torch.device) -> int:
-        """Return the number of optimizer steps."""
+        """Return the most optimizer steps; training ends sooner when it is done."""
         return _IMAGE_STEPS.get(device.type, _IMAGE_STEPS["cpu"])
 
     def learning_rate(self, width: int, batch_size: int) -> float:
@@ -228,6 +271,14 @@ class ImageScale(DataScale):
     def batch_size(self, device: torch.device) -> int:
         """Return the number of noisy images per step."""
         return _IMAGE_BATCH.get(device.type, _IMAGE_BATCH["cpu"])
+
+    def polish_batch(self, device: torch.device) -> int:
+        """Return the number of images per step of the polish."""
+        return self.batch_size(device)
+
+    def harder(self, device: torch.device) -> tuple[int, int, dict[str, Any]] | None:
+        """Return None: there is one U-Net for a shape."""
+        return None
 
     def evaluations(self, device: torch.device) -> int:
         """Return how many evaluations on the held-out samples there are."""
@@ -254,5 +305,5 @@ def _dimension(distances: Float[Tensor, "q k"], ambient: int) -> float:
     if usable.shape[0] == 0 or usable.shape[1] < 3:
         return float(ambient)
     k = usable.shape[1]
-    logs = (usable[:, -1:] / usable[:, :-1]).log().sum(1) / (k - 2)
+    logs = (usable[:, -1:] / usable[:, :-1]).log().sum(1) / (k - 1)
     return float(min(max(1.0 / max(float(logs.mean()), 1e-12), 1.0), ambient))

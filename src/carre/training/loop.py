@@ -1,33 +1,31 @@
-"""The training loop: its steps, on a CPU or as a CUDA graph, and what a run has come to, kept in a file."""
+"""The training loop, and what a run has come to, kept in a file."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from carre.backend.modes import fused_operations
 from carre.boundary import ArgumentError
-from carre.matching import BandwidthDistribution, Perturbation, perturb, perturb_among, probe_jacobian
-from carre.matching.bandwidths import stratified_levels
-from carre.training._weights import prepare_weights
+from carre.matching import BandwidthDistribution
+from carre.networks import MetricModel
+from carre.training._schedule import Evidence, Schedule, is_done, is_hard
+from carre.training._steps import Polisher, Stepper
 from carre.training.checkpoint import Checkpoint, digest, fingerprint, postponed
 from carre.training.config import TrainingConfig
-from carre.training.monitor import Evaluation, HeldOut, History, TrainingDivergedError
+from carre.training.monitor import DONE, SPENT, TOO_HARD, Evaluation, HeldOut, History, TrainingDivergedError
 from carre.training.objective import Objective
 
 _CHECK_EVERY = 100
-_GRAPH_WARMUP = 3
-_BEST, _RANDOM = "best.", "random.everywhere"
+_ROUNDING = 1e-12
+_BEST, _RANDOM, _EVIDENCE = "best.", "random.everywhere", "evidence."
 
 
 @dataclass(frozen=True)
@@ -36,9 +34,11 @@ class Progress:
 
     Attributes:
         step: Optimizer steps so far.
-        fraction: Share of the budget that is spent, between 0 and 1.
+        fraction: Share of the run that is done, between 0 and 1. While it is learning, how long that will take is not
+            known: the share is then that of its budget, and the time left is the most that it can be.
         seconds: Wall-clock time so far.
         evaluation: The latest evaluation on the held-out samples, if there was one.
+        phase: "learning", "settling" while the learning rate falls to zero, or "polishing".
 
     Example:
         >>> def callback(progress: Progress) -> None:
@@ -51,6 +51,7 @@ class Progress:
     fraction: float
     seconds: float
     evaluation: Evaluation | None
+    phase: str = "learning"
 
 
 def train(
@@ -102,274 +103,167 @@ def train(
         # The samples as they were given, where that is known.
         known = {} if "samples" in checkpoint.facts else {"samples": digest(samples, held_out)}
         facts = checkpoint.facts | known | fingerprint(model, bandwidths, objective, config, samples.device.type)
-    run = _Run(checkpoint, facts)
-    generator = torch.Generator(samples.device).manual_seed(config.seed)
-    monitor = HeldOut(held_out, samples, bandwidths, generator=generator)
-    history = run.history
-    history.bandwidths, history.kernel_gain = tuple(monitor.levels.tolist()), monitor.kernel_gain
-    stepper = Stepper(model, samples, bandwidths, objective, config, generator)
-    start -= run.resume(stepper)
-
+    run = _Run(_Task(model, samples, held_out, bandwidths, objective, config), checkpoint, facts, start)
     with postponed(wanted=checkpoint is not None) as interruption:
-        while not history.stop_reason:
-            fraction = _spent(config, history.steps, time.perf_counter() - start)
-            stepper.step(_learning_rate(config, history.steps, fraction))
-            history.steps += 1
-            seconds = time.perf_counter() - start
-            fraction = _spent(config, history.steps, seconds)
-            is_evaluated = fraction >= (_evaluations_due(config, history) + 1) / config.evaluations
-
-            # Now and then ask whether all went well; on a GPU this also keeps the host from running far ahead.
-            if is_evaluated or history.steps % _CHECK_EVERY == 0:
-                bad_step = stepper.first_bad_step()
-                if bad_step is not None:
-                    model.load_state_dict(stepper.average().state_dict())
-                    if checkpoint is not None:
-                        checkpoint.remove()
-                    raise TrainingDivergedError(bad_step, config.learning_rate, model)
-
-            # Evaluations are spaced evenly over the budget, with one at its end.
-            if is_evaluated:
-                evaluation = monitor.evaluate(stepper.average(), objective, step=history.steps, seconds=seconds)
-                run.add(evaluation, stepper.average())
-                if config.patience is not None and run.stale >= config.patience:
-                    history.stop_reason = "held-out loss stopped improving"
-            if fraction >= 1.0 and not history.stop_reason:
-                history.stop_reason = "budget spent"
-            if is_evaluated or run.is_overdue():
-                run.write(stepper, time.perf_counter() - start)
+        while not run.history.stop_reason:
+            run.step()
             try:
                 if callback is not None:
-                    latest = history.evaluations[-1] if history.evaluations else None
-                    callback(Progress(history.steps, fraction, seconds, latest))
+                    callback(run.progress())
                 interruption.happen()
             except BaseException:
                 # The step is whole here, whatever it was that came between.
-                run.write(stepper, time.perf_counter() - start)
+                run.write()
                 raise
+    model.load_state_dict(run.best or run.stepper.average().state_dict())
+    run.history.seconds = time.perf_counter() - run.start
+    return run.history
 
-    model.load_state_dict(run.best or stepper.average().state_dict())
-    history.seconds = time.perf_counter() - start
-    return history
+
+class _Task(NamedTuple):
+    """What is to be trained on what."""
+
+    model: nn.Module
+    samples: Tensor
+    held_out: Tensor
+    bandwidths: BandwidthDistribution
+    objective: Objective
+    config: TrainingConfig
 
 
 class _Run:
-    """A run beside its stepper: the record, the best averaged weights, and the file that it is kept in, if any."""
+    """A run: its steps, its record, the best averaged weights, and the file that it is kept in, if any."""
 
-    def __init__(self, checkpoint: Checkpoint | None, facts: dict[str, Any]) -> None:
-        self.history, self.best = History(), dict[str, Tensor]()
-        self.checkpoint, self.facts = checkpoint, facts
+    def __init__(self, task: _Task, checkpoint: Checkpoint | None, facts: dict[str, Any], start: float) -> None:
+        self.task, self.checkpoint, self.facts, self.start = task, checkpoint, facts, start
         # Read at once, so that a file of another run is refused before anything is computed.
-        self._stored = None if checkpoint is None else checkpoint.read(facts)
+        stored = None if checkpoint is None else checkpoint.read(facts)
+        self.history, self.best = History(), dict[str, Tensor]()
+        self.evidence = Evidence()
+        self.generator = torch.Generator(task.samples.device).manual_seed(task.config.seed)
+        self.monitor = HeldOut(task.held_out, task.samples, task.bandwidths, generator=self.generator)
+        self.history.bandwidths = tuple(self.monitor.levels.tolist())
+        self.history.kernel_gain = self.monitor.kernel_gain
+        self.stepper = Stepper(task.model, task.samples, task.bandwidths, task.objective, task.config, self.generator)
+        polishes = isinstance(task.model, MetricModel) and self.stepper.probing == "forward"
+        self.schedule = Schedule(task.config, polishes=polishes)
+        self.seconds = 0.0
         self._written_at, self._last = -1, time.monotonic()
+        if stored is not None:
+            self._resume(*stored)
 
     @property
-    def stale(self) -> int:
-        """Evaluations since the best one."""
-        return len(self.history.evaluations) - 1 - self.history.kept
+    def is_polishing(self) -> bool:
+        """Whether the mean is done."""
+        return isinstance(self.stepper, Polisher)
 
-    def add(self, evaluation: Evaluation, average: nn.Module) -> None:
-        """Note an evaluation; keep the weights if it is the best one."""
-        evaluations, kept = self.history.evaluations, self.history.kept
-        if evaluation.loss < (math.inf if kept < 0 else evaluations[kept].loss):
-            self.history.kept, self.best = len(evaluations), copy.deepcopy(average.state_dict())
-        evaluations.append(evaluation)
+    def progress(self) -> Progress:
+        """Say how far the run is."""
+        history = self.history
+        spent = self.schedule.spent(history.steps, self.seconds)
+        phase = "polishing" if self.is_polishing else "learning" if spent < self.schedule.decay_from else "settling"
+        done = 1.0 if history.stop_reason else min(spent / self.schedule.end, 1.0)
+        latest = history.evaluations[-1] if history.evaluations else None
+        return Progress(history.steps, done, self.seconds, latest, phase)
 
-    def resume(self, stepper: Stepper) -> float:
-        """Bring the run to where the file left it; return the seconds that it had taken."""
-        if self._stored is None:
-            return 0.0
-        progress, tensors = self._stored
-        # Both are as large as all weights together: only one is needed from here on.
-        self._stored = None
+    def step(self) -> None:
+        """Take one step, and what is due after it: an evaluation, the next phase, a write."""
+        history, schedule = self.history, self.schedule
+        spent = schedule.spent(history.steps, self.seconds)
+        rate = schedule.polish_rate(spent) if self.is_polishing else schedule.rate(history.steps, spent)
+        self.stepper.step(rate)
+        history.steps += 1
+        self.seconds = time.perf_counter() - self.start
+        spent = schedule.spent(history.steps, self.seconds)
+        is_last = spent >= (schedule.end if self.is_polishing else schedule.polish_from) - _ROUNDING
+        latest = history.evaluations[-1].step if history.evaluations else 0
+        is_evaluated = is_last or (not self.is_polishing and schedule.evaluates(history.steps, latest, spent))
+        # Now and then ask whether all went well; on a GPU this also keeps the host from running far ahead.
+        if is_evaluated or history.steps % _CHECK_EVERY == 0:
+            self._check()
+        if is_evaluated:
+            self._evaluate(spent)
+        if is_last:
+            self._finish_phase()
+        if is_evaluated or self._is_overdue():
+            self.write()
+
+    def _check(self) -> None:
+        """Stop where a loss or gradient was not finite, with the last good weights."""
+        bad_step = self.stepper.first_bad_step()
+        if bad_step is not None:
+            self.task.model.load_state_dict(self.stepper.average().state_dict())
+            if self.checkpoint is not None:
+                self.checkpoint.remove()
+            raise TrainingDivergedError(bad_step, self.task.config.learning_rate, self.task.model)
+
+    def _evaluate(self, spent: float) -> None:
+        """Note an evaluation, keep the weights if it is the best one, and decide whether learning is done."""
+        history, schedule, config, average = self.history, self.schedule, self.task.config, self.stepper.average()
+        evaluation, values = self.monitor.evaluate(
+            average, self.task.objective, step=history.steps, seconds=self.seconds
+        )
+        found = self.evidence.add(history.steps, values)
+        if found is not None:
+            evaluation = dataclasses.replace(evaluation, improvement=found[0], noise=found[1])
+        # A polish is kept unless it does harm: it is for directions, which this score hardly sees.
+        allowed = 0.005 * max(1.0, abs(evaluation.loss)) if self.is_polishing else 0.0
+        if history.kept < 0 or evaluation.loss < history.evaluations[history.kept].loss + allowed:
+            history.kept, self.best = len(history.evaluations), copy.deepcopy(average.state_dict())
+        history.evaluations.append(evaluation)
+        if found is not None and schedule.settled is None and spent < schedule.decay_from:
+            history.gained = found[0]
+            if config.until_done and is_done(history.steps, *found, config.worth):
+                schedule.settled = spent
+            elif config.gives_up and is_hard(history.steps, found[0]):
+                history.stop_reason = TOO_HARD
+
+    def _finish_phase(self) -> None:
+        """Go on with the polish, or end."""
+        history, schedule = self.history, self.schedule
+        if schedule.polish_from < schedule.end and not self.is_polishing:
+            self._polish()
+        else:
+            history.stop_reason = SPENT if schedule.settled is None else DONE
+
+    def _polish(self) -> None:
+        """Freeze the mean, and go on with the factor alone."""
+        model, samples, _, bandwidths, objective, config = self.task
+        model.load_state_dict(self.best)
+        assert isinstance(model, MetricModel)
+        self.generator.manual_seed(config.seed + 1)
+        self.stepper = Polisher(model, samples, bandwidths, objective, config, self.generator)
+
+    def _resume(self, progress: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Bring the run to where the file left it."""
         history = self.history
         history.evaluations = [Evaluation(**{**one, "gain": tuple(one["gain"])}) for one in progress["evaluations"]]
-        history.steps, history.kept, history.stop_reason = (progress[key] for key in ("steps", "kept", "stop_reason"))
+        for key in ("steps", "kept", "stop_reason", "gained"):
+            setattr(history, key, progress[key])
+        self.schedule.settled = progress["settled"]
         self.best = {name.removeprefix(_BEST): value for name, value in tensors.items() if name.startswith(_BEST)}
-        stepper.restore(tensors)
+        past = {name.removeprefix(_EVIDENCE): value for name, value in tensors.items() if name.startswith(_EVIDENCE)}
+        self.evidence.values = {int(step): past[step] for step in sorted(past, key=int)}
+        if progress["is_polishing"]:
+            self._polish()
+        self.stepper.restore(tensors)
         torch.set_rng_state(tensors[_RANDOM])
         self._written_at = history.steps
-        return float(progress["seconds"])
+        self.seconds = float(progress["seconds"])
+        self.start -= self.seconds
 
-    def is_overdue(self) -> bool:
+    def _is_overdue(self) -> bool:
         """Say whether the last write is long ago."""
         return self.checkpoint is not None and time.monotonic() - self._last >= self.checkpoint.every
 
-    def write(self, stepper: Stepper, seconds: float) -> None:
+    def write(self) -> None:
         """Keep the run as it is after a whole step."""
         if self.checkpoint is None or self._written_at == self.history.steps:
             return
         best = {_BEST + name: value for name, value in self.best.items()}
-        tensors = {**stepper.state(), **best, _RANDOM: torch.get_rng_state()}
-        self.checkpoint.write(self.facts, dataclasses.asdict(self.history) | {"seconds": seconds}, tensors)
+        past = {f"{_EVIDENCE}{step}": value for step, value in self.evidence.values.items()}
+        tensors = {**self.stepper.state(), **best, **past, _RANDOM: torch.get_rng_state()}
+        progress = dataclasses.asdict(self.history) | {"seconds": time.perf_counter() - self.start}
+        progress |= {"settled": self.schedule.settled, "is_polishing": self.is_polishing}
+        self.checkpoint.write(self.facts, progress, tensors)
         self._written_at, self._last = self.history.steps, time.monotonic()
-
-
-def _spent(config: TrainingConfig, step: int, seconds: float) -> float:
-    """Compute the share of the budget that is spent, by steps or by seconds."""
-    by_time = 0.0 if config.max_seconds is None else seconds / config.max_seconds
-    return min(max(step / config.max_steps, by_time), 1.0)
-
-
-def _evaluations_due(config: TrainingConfig, history: History) -> int:
-    """Count the evaluations that were due at the latest one; more than were made, where single steps take long."""
-    if not history.evaluations:
-        return 0
-    latest = history.evaluations[-1]
-    return int(_spent(config, latest.step, latest.seconds) * config.evaluations + 1e-9)
-
-
-def _learning_rate(config: TrainingConfig, step: int, fraction: float) -> float:
-    """Warm up linearly, then follow a cosine to zero."""
-    warmup = min(config.warmup, max(config.max_steps // 10, 1))
-    return config.learning_rate * min((step + 1) / warmup, 1.0) * 0.5 * (1 + math.cos(math.pi * fraction))
-
-
-class Stepper:
-    """Draws a batch, takes a gradient step, and averages the weights.
-
-    A step whose loss or gradient is not finite changes nothing, and the first such step is remembered on the
-    device, so that a GPU need not be asked after every step.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        samples: Float[Tensor, "n dim"],
-        bandwidths: BandwidthDistribution,
-        objective: Objective,
-        config: TrainingConfig,
-        generator: torch.Generator,
-    ) -> None:
-        self.model, self.samples, self.bandwidths = model, samples, bandwidths
-        self.objective, self.config, self.generator = objective, config, generator
-        model.train()
-        device = samples.device
-        self.weights = prepare_weights(model, config, device)
-        self.all_well = torch.ones((), device=device)
-        self.n_well = torch.zeros((), device=device)
-        self.rate = torch.zeros((), device=device)
-        self.pull = torch.zeros((), device=device)
-        self.n_steps = 0
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.drawn: Perturbation | None = None
-        if device.type == "cuda" and config.cuda_graph:
-            with torch.cuda.device(device):
-                self.graph = self._capture()
-
-    def step(self, learning_rate: float) -> None:
-        """Take one step."""
-        # The average forgets its beginning at once and then ever more slowly, up to the configured decay.
-        self.pull.fill_(1 - min(self.config.averaging, (1 + self.n_steps) / (10 + self.n_steps)))
-        self.rate.fill_(learning_rate)
-        self.n_steps += 1
-        if self.graph is None:
-            self._run(self.batch())
-        else:
-            self.graph.replay()
-
-    def average(self) -> nn.Module:
-        """Return the model with averaged weights, and the buffers (running statistics) as they are now."""
-        for mine, its in zip(self.weights.averaged.buffers(), self.weights.module.buffers(), strict=True):
-            mine.copy_(its)
-        return self.weights.averaged
-
-    def first_bad_step(self) -> int | None:
-        """Return the first step that was not finite, if any. Waits for the device."""
-        return None if bool(self.all_well) else int(self.n_well)
-
-    def state(self) -> dict[str, Tensor]:
-        """Return all that the next steps depend on, by name; not copied."""
-        own = {"stepper.all_well": self.all_well, "stepper.n_well": self.n_well}
-        own |= {"stepper.n_steps": torch.tensor(self.n_steps), "random.training": self.generator.get_state()}
-        return {**self.weights.state(), **own}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go back to a state, in place: a captured step keeps its addresses."""
-        self.weights.restore(state)
-        self.all_well.copy_(state["stepper.all_well"])
-        self.n_well.copy_(state["stepper.n_well"])
-        self.n_steps = int(state["stepper.n_steps"])
-        self.generator.set_state(state["random.training"])
-        if self.drawn is not None:
-            # A captured step begins with the batch that the one before has drawn.
-            torch._foreach_copy_(self.drawn.tensors(), self.batch().tensors())
-
-    def batch(self) -> Perturbation:
-        """Draw samples and bandwidths, and perturb."""
-        config, samples, random, device = self.config, self.samples, self.generator, self.samples.device
-        levels = stratified_levels(config.batch_size, generator=random, device=device)
-        bandwidth = self.bandwidths.quantile(levels)
-
-        def draw(count: int) -> Tensor:
-            return torch.randint(len(samples), (count,), generator=random, device=device)
-
-        if config.n_references == 0:
-            return perturb(samples[draw(config.batch_size)], bandwidth, generator=random)
-        references, source = samples, torch.arange(config.batch_size, device=device)
-        if config.n_references < len(samples):
-            references = samples[draw(max(config.n_references, config.batch_size))]
-        else:
-            source = draw(config.batch_size)
-        return perturb_among(references, source, bandwidth, n_draws=config.n_draws, generator=random)
-
-    def _run(self, batch: Perturbation) -> None:
-        """Compute the losses of a batch, step, and average."""
-        device = self.samples.device
-        weight = self.config.jacobian_weight
-        follows_denoiser = weight > 0 and self.objective.train_mean and self.objective.centered
-        # The network gets a copy: it may write into its input, which a leaf of the graph would not allow.
-        leaf = batch.points.detach().requires_grad_(follows_denoiser)
-        points = leaf.clone() if follows_denoiser else leaf
-        with _fast_products(device), fused_operations(device):
-            with torch.autocast(device.type, torch.bfloat16, enabled=self.config.mixed_precision):
-                mean, factor = self.weights.module(points, batch.bandwidth)
-            probe = None
-            if follows_denoiser and mean is not None:
-                probe = probe_jacobian(mean, leaf, weight=weight, generator=self.generator)
-            mean_loss, metric_loss = self.objective.losses(mean, factor, batch, probe)
-            total = self.weights.update((mean_loss + metric_loss).mean(), self.rate, self.pull)
-        self.all_well.mul_(total.abs() < math.inf)
-        self.n_well += self.all_well
-
-    def _capture(self) -> torch.cuda.CUDAGraph:
-        """Record the step once; the warm-up that this needs runs at learning rate zero.
-
-        While a step computes, the batch of the next one is drawn beside it.
-        """
-        main, beside = torch.cuda.Stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        main.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(main):
-            for _ in range(_GRAPH_WARMUP):
-                self._run(self.batch())
-            current = self.batch()
-        torch.cuda.current_stream().wait_stream(main)
-        graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.generator)
-        with torch.cuda.graph(graph, stream=main):
-            beside.wait_stream(main)
-            with torch.cuda.stream(beside):
-                following = self.batch()
-            self._run(current)
-            main.wait_stream(beside)
-            torch._foreach_copy_(current.tensors(), following.tensors())
-        self.n_well.zero_()
-        self.drawn = current
-        return graph
-
-
-@contextmanager
-def _fast_products(device: torch.device) -> Iterator[None]:
-    """Let a GPU round the inputs of float32 products to TF32, and try which convolutions are fastest, while stepping.
-
-    Every step has the same shapes, so that trying pays; the caller's choices are restored.
-    """
-    precision, tries = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
-        torch.backends.cudnn.benchmark = True
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(precision)
-        torch.backends.cudnn.benchmark = tries

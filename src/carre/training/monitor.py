@@ -16,6 +16,8 @@ from carre.matching.perturbation import source_posterior
 from carre.metric import LowRankMetric
 from carre.training.objective import Objective
 
+# Why training ended.
+DONE, SPENT, TOO_HARD = "done", "budget spent", "a larger network is needed"
 _VISIBLE_GAIN = 0.2
 # A network that misses half a dimension of what a kernel sees has not resolved the data, however much it gains.
 _MISSED_GAIN = 0.5
@@ -78,6 +80,8 @@ class Evaluation:
         gain: By how many dimensions the denoiser beats the best linear one, at each of the
             monitored bandwidths; empty without a mean of the points. Zero on curved data means that training has
             not left its linear phase [THEORY §3.9].
+        improvement: What half more steps have brought, in nats per sample; None at first.
+        noise: The standard error of that.
 
     Example:
         >>> Evaluation(100, 1.5, 0.9, 0.4, -0.7, gain=(0.8, 0.3)).loss
@@ -92,6 +96,8 @@ class Evaluation:
     metric_loss: float
     predictive_loss: float
     gain: tuple[float, ...]
+    improvement: float | None = None
+    noise: float | None = None
 
     @property
     def loss(self) -> float:
@@ -113,6 +119,8 @@ class History:
         seconds: Wall-clock time of training.
         steps: Optimizer steps taken.
         kept: Index of the evaluation whose weights were kept: the best one.
+        gained: What half more steps had brought when the learning rate began to fall to zero, in nats per sample; None
+            where training was too short to say.
 
     Example:
         >>> first = Evaluation(50, 1.0, 0.9, 0.4, -0.2, gain=(0.1,))
@@ -128,6 +136,26 @@ class History:
     seconds: float = 0.0
     steps: int = 0
     kept: int = -1
+    gained: float | None = None
+
+    @property
+    def outlook(self) -> str:
+        """Whether training was long enough, and what more of it would bring, in a sentence.
+
+        Example:
+            >>> History(stop_reason=DONE, gained=0.03).outlook
+            'Training was long enough: half more steps had brought 0.03 nats per sample, and more would bring less.'
+        """
+        if self.gained is None:
+            return "Training was too short to say what more of it would bring."
+        if self.stop_reason == DONE and self.gained <= 0:
+            return "Training was long enough: the loss on held-out samples no longer fell."
+        brought = f"half more steps had brought {self.gained:.2g} nats per sample"
+        if self.stop_reason == DONE:
+            return f"Training was long enough: {brought}, and more would bring less."
+        if self.gained <= 0:
+            return "The budget of training was spent; the loss on held-out samples no longer fell."
+        return f"The budget of training was spent while it still improved: {brought}, and more may bring as much again."
 
     @property
     def gain(self) -> np.ndarray:
@@ -210,18 +238,23 @@ class HeldOut:
                 self.kernel_gain += (float(linear_error - _errors(pair, mean).mean()),)
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module, objective: Objective, *, step: int, seconds: float) -> Evaluation:
-        """Compute the held-out losses and the gain of a model."""
-        rows, gain = [], []
+    def evaluate(
+        self, model: nn.Module, objective: Objective, *, step: int, seconds: float
+    ) -> tuple[Evaluation, Float[Tensor, " pairs"]]:
+        """Compute the held-out losses and the gain of a model, and the loss of each pair."""
+        rows, gain, watched = [], [], []
         for pair, linear_error in zip(self.pairs, self.linear_errors, strict=True):
             size = points_at_once(model, pair.points, largest=len(pair.points))
             parts = zip(*(torch.split(tensor, size) for tensor in pair.tensors()), strict=True)
             measured = [_measure(model, objective, Perturbation(*part)) for part in parts]
-            averages = [torch.cat(values).mean() for values in zip(*measured, strict=True)]
+            values = [torch.cat(part) for part in zip(*measured, strict=True)]
+            watched.append(values[min(2, len(values) - 1)])
+            averages = [part.mean() for part in values]
             rows.append([*map(float, averages[:3]), math.nan][:3])
             gain += [float(linear_error - error) for error in averages[3:]]
         mean_loss, metric_loss, predictive = np.mean(rows, axis=0).tolist()
-        return Evaluation(step, seconds, mean_loss, metric_loss, predictive, tuple(gain))
+        found = Evaluation(step, seconds, mean_loss, metric_loss, predictive, tuple(gain))
+        return found, torch.cat(watched)
 
 
 def _measure(model: nn.Module, objective: Objective, pair: Perturbation) -> list[Float[Tensor, " batch"]]:

@@ -1,0 +1,90 @@
+"""The tables of what was measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from typing import Any
+
+from experiments.recipe.shapes import SHAPES
+
+
+def spread(values: list[float], digits: int = 4) -> str:
+    """Write a mean with its deviation over seeds.
+
+    Example:
+        >>> spread([0.01, 0.03])
+        '0.0200 ± 0.0141'
+    """
+    if len(values) == 1:
+        return f"{values[0]:.{digits}f}"
+    return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
+
+
+def tables(results: dict[str, Any]) -> str:
+    """Write both tables: the defaults on every shape, and the ingredients.
+
+    Example:
+        >>> tables({"rows": []})
+        ''
+    """
+    defaults = [row for row in results["rows"] if row["steps_each"] is None]
+    parts = [defaults_table(defaults)] if defaults else []
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for row in results["rows"]:
+        if row["steps_each"] is not None:
+            groups[row["shape"], row["n"], row["steps_each"], row["hardware"]].append(row)
+    return "\n".join([*parts, *(ingredients_table(key, rows) for key, rows in groups.items())])
+
+
+def _grouped(rows: list[dict[str, Any]], *keys: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        groups[tuple(row[key] for key in keys)].append(row)
+    return groups
+
+
+def defaults_table(rows: list[dict[str, Any]]) -> str:
+    """Write what the defaults reach."""
+    lines = [
+        "| shape | n | seeds | tangent error, own σ | best of nine σ | over the range finder | off from exact G at σ = "
+        "0.125 / 0.5 | seconds | steps | ended | hardware |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for (name, n, where), some in _grouped(rows, "shape", "n", "hardware").items():
+        ratio = statistics.mean(row["error_there"] / row["range_finder"] for row in some)
+        exact = [row["G"] for row in some if "G" in row]
+        off = " / ".join(f"{statistics.mean(g[q] for g in exact):.3f}" for q in ("0.125", "0.5")) if exact else ""
+        seconds, steps = (statistics.mean(row[key] for row in some) for key in ("seconds", "steps"))
+        ended = ", ".join(sorted({row["ended"] for row in some}))
+        errors = [spread([row[key] for row in some]) for key in ("error", "best_error")]
+        cells = [SHAPES[name].title, f"{n:,}", str(len(some)), *errors, f"{ratio:.2f}", off, f"{seconds:.0f}"]
+        lines.append("| " + " | ".join([*cells, f"{steps:,.0f}", ended, where]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def ingredients_table(key: tuple[Any, ...], rows: list[dict[str, Any]]) -> str:
+    """Write what each change does on one shape; the best in bold, whoever it is."""
+    name, n, steps, where = key
+    groups = _grouped(rows, "variant")
+    best = min(groups.values(), key=lambda some: statistics.mean(row["error"] for row in some))
+    lines = [
+        f"{SHAPES[name].title}, n = {n:,}, {steps:,} steps each, {where}:\n",
+        "| | seeds | tangent error, own σ | best of nine σ | over the range finder | off from exact G at σ = 0.0625 / "
+        "0.125 / 0.5 | predictive score | seconds |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for (variant,), some in groups.items():
+        error = spread([row["error"] for row in some])
+        ratio = statistics.mean(row["error_there"] / row["range_finder"] for row in some)
+        exact = [row["G"] for row in some if "G" in row]
+        off = (
+            " / ".join(f"{statistics.mean(g[q] for g in exact):.3f}" for q in ("0.0625", "0.125", "0.5"))
+            if exact
+            else ""
+        )
+        score, seconds = (statistics.mean(row[k] for row in some) for k in ("score", "seconds"))
+        cells = [variant, str(len(some)), f"**{error}**" if some is best else error]
+        cells += [spread([row["best_error"] for row in some]), f"{ratio:.2f}", off, f"{score:.3f}", f"{seconds:.0f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,123 @@
+"""How long to train, and at which rate: until the held-out evidence says that it is done, within a budget."""
+
+from __future__ import annotations
+
+import math
+
+from jaxtyping import Float
+from torch import Tensor
+
+from carre.training.config import TrainingConfig
+
+# Evaluations are this far apart: a ninth of the steps so far, and at first as `evaluations` says.
+_SPACING = 1 / 9
+# What was gained since this share of the steps so far says whether to go on.
+_LOOK_BACK = 0.67
+# A gain is one if it is beyond so many of its standard errors.
+_STANDARD_ERRORS = 2.0
+_FEWEST_STEPS, _FEWEST_POLISH = 400, 150
+# After so many steps, easy data gain far less than this.
+_TRIED, _HARD = 1500, 1.0
+
+
+class Schedule:
+    """The course of a run, in shares of its budget: learning at a constant rate, a decay to zero, and a polish.
+
+    The rate can be extended: nothing before the decay depends on when it begins. That is when the evidence says that
+    more learning brings nothing, or when what is left of the budget is needed for decay and polish. Both last as long,
+    measured by what went before, however early that was.
+
+    Args:
+        config: Budget and recipe.
+        polishes: Whether there is a polish.
+    """
+
+    def __init__(self, config: TrainingConfig, *, polishes: bool) -> None:
+        self.config = config
+        # Of few steps none is spent on it; the decay is longer then.
+        self._polish = config.polish if polishes and config.polish * config.max_steps >= _FEWEST_POLISH else 0.0
+        self._decay = config.decay + config.polish - self._polish
+        self.settled: float | None = None
+        self.n_evaluated = 0
+
+    def spent(self, steps: int, seconds: float) -> float:
+        """Compute the share of the budget that is spent, by steps or by seconds."""
+        by_time = 0.0 if self.config.max_seconds is None else seconds / self.config.max_seconds
+        return min(max(steps / self.config.max_steps, by_time), 1.0)
+
+    @property
+    def decay_from(self) -> float:
+        """Where the rate begins to fall."""
+        return 1 - self._decay - self._polish if self.settled is None else self.settled
+
+    @property
+    def end(self) -> float:
+        """The share of the budget that the whole run takes, as far as is known."""
+        return self.decay_from / (1 - self._decay - self._polish)
+
+    @property
+    def polish_from(self) -> float:
+        """Where the mean is done."""
+        return self.end * (1 - self._polish)
+
+    def rate(self, step: int, spent: float) -> float:
+        """Return the learning rate: a linear warm-up, nearly constant at first and ever lower, and a decay to zero."""
+        config = self.config
+        warmup = min(config.warmup, max(config.max_steps // 10, 1))
+        left = (self.polish_from - spent) / max(self.polish_from - self.decay_from, 1e-12)
+        cooled = 1 / math.sqrt(1 + step / config.cooling)
+        return config.learning_rate * cooled * min((step + 1) / warmup, 1.0, max(left, 0.0))
+
+    def polish_rate(self, spent: float) -> float:
+        """Return the learning rate of the polish: a short rise, and a cosine to zero."""
+        done = min(max((spent - self.polish_from) / max(self.end - self.polish_from, 1e-12), 0.0), 1.0)
+        return 0.5 * self.config.learning_rate * min(done / 0.05 + 0.02, 1.0) * 0.5 * (1 + math.cos(math.pi * done))
+
+    def evaluates(self, steps: int, latest: int, spent: float) -> bool:
+        """Say whether an evaluation is due; not shortly before the one at the end of learning."""
+        first = max(self.config.max_steps // self.config.evaluations, 1)
+        is_due = steps - latest >= max(min(first, self.config.round_steps), int(_SPACING * steps))
+        return is_due and spent < (1 - 0.5 * _SPACING) * self.polish_from
+
+
+class Evidence:
+    """What the held-out pairs say at each evaluation, kept to tell a gain from chance.
+
+    The pairs are the same every time, so that their differences have far less noise than their values.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[int, Float[Tensor, " pairs"]] = {}
+
+    def add(self, step: int, values: Float[Tensor, " pairs"]) -> tuple[float, float] | None:
+        """Note an evaluation; return what half more steps have brought, and the standard error of that."""
+        earlier = [past for past in self.values if past <= _LOOK_BACK * step]
+        self.values[step] = values.detach().cpu()
+        if not earlier:
+            return None
+        # Older ones are not needed any more.
+        self.values = {past: value for past, value in self.values.items() if past >= earlier[-1]}
+        # Per half more steps, however far back that was.
+        share = math.log(1.5) / math.log(step / earlier[-1])
+        difference = share * (self.values[earlier[-1]] - self.values[step])
+        return float(difference.mean()), float(difference.std() / math.sqrt(len(difference)))
+
+
+def is_done(steps: int, gain: float, noise: float, worth: float) -> bool:
+    """Say whether a gain on the held-out pairs is none, or less than it would have to be to go on.
+
+    Example:
+        >>> is_done(1000, 0.3, 0.01, worth=0.04), is_done(1000, 0.03, 0.001, worth=0.04)
+        (False, True)
+    """
+    return steps >= _FEWEST_STEPS and gain < max(_STANDARD_ERRORS * noise, worth)
+
+
+def is_hard(steps: int, gain: float) -> bool:
+    """Say whether so much is still to be gained after the first steps that a larger network would be far better.
+
+    Example:
+        >>> is_hard(2000, 5.0), is_hard(2000, 0.2), is_hard(100, 5.0)
+        (True, False, False)
+    """
+    return steps >= _TRIED and gain > _HARD

@@ -1,0 +1,73 @@
+"""The recipe, ingredient by ingredient."""
+
+import json
+
+import pytest
+import torch
+
+from experiments.recipe.run import VARIANTS, main
+from experiments.recipe.shapes import SHAPES
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_tangents_are_orthonormal_and_those_of_the_shape(name):
+    """Neighbors of a point lie along its tangent space, to first order: the nearest of many."""
+    shape, n = SHAPES[name], 20_000
+    points, bases = shape.draw(n, torch.Generator().manual_seed(0))
+    assert bases.shape[1:] == (points.shape[1], shape.dimension)
+    gram = bases[:50].mT @ bases[:50]
+    torch.testing.assert_close(gram, torch.eye(shape.dimension).expand_as(gram), atol=1e-4, rtol=0)
+    distances = torch.cdist(points[:50], points)
+    steps = points[distances.topk(4, largest=False).indices[:, 1:]] - points[:50, None]
+    across = steps - torch.einsum("nDd,nEd,nkE->nkD", bases[:50], bases[:50], steps)
+    assert (across.norm(dim=-1) / steps.norm(dim=-1)).median() < 0.5
+
+
+def test_a_quick_run_measures_every_ingredient_once(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("experiments.recipe.run.N_TEST", 40)
+    monkeypatch.setattr("experiments.recipe.run.N_RANGE_FINDER", 10)
+    options = ["--quick", "--device", "cpu", "--steps", "3", "--shapes", "s2:120", "--out", str(tmp_path)]
+    results = main(options)
+    assert [row["variant"] for row in results["rows"]] == list(VARIANTS)
+    first = results["rows"][0]
+    assert first["steps"] == 3
+    assert {"0.0625", "0.125", "0.5"} == set(first["G"])
+    assert json.loads((tmp_path / "results.json").read_text()) == results
+    table = (tmp_path / "tables.md").read_text()
+    assert all(f"| {variant} | 1 |" in table for variant in VARIANTS)
+    assert table.count("**") == 2
+    capsys.readouterr()
+    assert main(options) == results
+    assert capsys.readouterr().out == "", "what is there is not measured again"
+
+
+def test_defaults_are_measured_until_they_are_done(tmp_path):
+    results = main(
+        [
+            "--device",
+            "cpu",
+            "--only",
+            "defaults",
+            "--seeds",
+            "1",
+            "--shapes",
+            "s2:60",
+            "--out",
+            str(tmp_path),
+            "--steps",
+            "2",
+        ]
+    )
+    assert [row["variant"] for row in results["rows"]] == ["default"]
+    with pytest.raises(SystemExit):
+        main(["--shapes", "cube:10", "--out", str(tmp_path)])
+
+
+def test_the_tables_are_those_of_the_results():
+    from experiments.recipe.run import tables  # noqa: PLC0415
+    from tests.experiments.conftest import EXPERIMENTS  # noqa: PLC0415
+
+    folder = EXPERIMENTS / "recipe"
+    assert (folder / "tables.md").read_text(encoding="utf-8") == tables(
+        json.loads((folder / "results.json").read_text())
+    )
