@@ -1,18 +1,19 @@
 """Each fused operation computes the formula that it stands for, values and gradients. They need a GPU with Triton."""
 
+import copy
 import math
 
 import pytest
 import torch
 
 from carre.backend.modes import are_available, are_fused, fused_operations
-from carre.matching import JacobianProbe, LogUniform, metric_matching_loss, perturb
+from carre.matching import JacobianProbe, LogUniform, denoise_along, metric_matching_loss, perturb
 from carre.metric import LowRankMetric
-from carre.networks import build_model
+from carre.networks import UNetSettings, build_image_model, build_model
 from carre.networks.pointwise import fourier_features, gated_linear, modulated_activation, modulated_norm
 from carre.training import Objective, TrainingConfig
+from carre.training._steps import Stepper
 from carre.training._weights import FlatWeights, ListedWeights
-from carre.training.loop import Stepper
 
 CUDA = torch.device("cuda")
 
@@ -148,3 +149,33 @@ def test_a_captured_step_is_the_plain_one(n_references):
             losses.append(torch.stack([loss.mean() for loss in Objective()(stepper.average(), probe)]))
         assert stepper.first_bad_step() is None
     torch.testing.assert_close(losses[0], losses[1], rtol=0.05, atol=0.02)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["table", "images"])
+def test_fused_derivatives_are_those_of_the_formula(kind):
+    """Along vectors in the points, in the pass that denoises; against float64, with the gradients of the mean."""
+    torch.manual_seed(0)
+    if kind == "table":
+        model, dim, tolerance = build_model(20, 6, width=64, n_blocks=2, spread=1.0).cuda(), 20, 1e-5
+    else:
+        settings = UNetSettings(channels=16, multipliers=(1, 2), n_blocks=1)
+        model, dim, tolerance = build_image_model((1, 8, 8), 3, spread=1.0, settings=settings).cuda(), 64, 2e-3
+    for weights in model.parameters():
+        weights.data.add_(0.05 * torch.randn_like(weights))
+    y, s, v = (
+        torch.randn(70, dim, device="cuda"),
+        0.1 + torch.rand(70, device="cuda"),
+        torch.randn(70, dim, device="cuda"),
+    )
+    exact = copy.deepcopy(model.mean).double()
+    expected = torch.func.jvp(lambda p: exact(p, s.double()), (y.double(),), (v.double(),))[1].detach()
+    gradients = []
+    for device in (CUDA, torch.device("cpu")):
+        with fused_operations(device):
+            mean, products = denoise_along(model.mean, y, s, v)
+        assert (products.double() - expected).norm() < tolerance * expected.norm()
+        assert not products.requires_grad
+        gradients.append(torch.autograd.grad(mean.square().sum(), list(model.mean.parameters())))
+    for one, other in zip(*gradients, strict=True):
+        assert (one - other).norm() <= 5 * tolerance * other.norm() + 1e-6
