@@ -71,7 +71,7 @@ def measure(name: str, n: int, variant: str, seed: int, device: torch.device, st
     generator = torch.Generator(device).manual_seed(1000 + seed)
     samples, (test, truth) = shape.draw(n, generator)[0], shape.draw(N_TEST, generator)
     start = time.perf_counter()
-    plan = make_plan(samples, FitSettings(rank=shape.rank, reduce=False, **told), seed=seed, device=device)
+    plan = make_plan(samples, FitSettings(rank=shape.rank, reduce=shape.reduce, **told), seed=seed, device=device)
     if steps is not None:
         changes = {"max_steps": steps, "until_done": False, "gives_up": False, **changes}
     plan = replace(plan, config=replace(plan.config, **changes))

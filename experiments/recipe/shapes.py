@@ -26,6 +26,7 @@ class Shape:
         draw: From a number of points and a generator to points and tangent bases.
         exact: Whether G is known in closed form, as that of a `carre.manifolds.Manifold`.
         rank: Rows of the factor; None for the default.
+        reduce: Whether to work in the linear hull, as by default; a sphere is easier there.
 
     Example:
         >>> points, tangents = SHAPES["gr52"].draw(5, torch.Generator().manual_seed(0))
@@ -38,6 +39,7 @@ class Shape:
     draw: Callable[[int, torch.Generator], Drawn]
     exact: Manifold | None = None
     rank: int | None = None
+    reduce: bool = False
 
 
 def _orthonormal(size: int, dim: int, seed: int) -> Float[Tensor, "dim size"]:
@@ -112,7 +114,7 @@ _S2, _draw_s2 = _sphere(2, 10)
 _S8, _draw_s8 = _sphere(8, 64)
 
 SHAPES = {
-    "s2": Shape("S² ⊂ R¹⁰", 2, _draw_s2, exact=_S2),
+    "s2": Shape("S² ⊂ R¹⁰", 2, _draw_s2, exact=_S2, reduce=True),
     "s8": Shape("S⁸ ⊂ R⁶⁴", 8, _draw_s8, exact=_S8, rank=16),
     "uneven": Shape("S⁸ ⊂ R⁶⁴, uneven", 8, _ellipsoid(8, 64, (1.0, 1.0), 1.0), rank=16),
     "ellipsoid": Shape("ellipsoid of axes 0.5 to 2 ⊂ R⁶⁴", 8, _ellipsoid(8, 64, (0.5, 2.0)), rank=16),

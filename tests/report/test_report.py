@@ -257,7 +257,7 @@ def test_what_speaks_most_often_against_points_is_said_beside_their_number():
     ("losses", "reason", "gained", "expected"),
     [
         ([3.0, 2.0, 1.99], "done", 0.01, "long enough: half more steps had brought 0.01 nats"),
-        ([3.0, 2.0, 1.99], "done", -0.01, "long enough: the loss on held-out samples no longer fell"),
+        ([3.0, 2.0, 1.99], "done", -0.01, "long enough: the loss on held-out samples fell no more than by chance"),
         ([3.0, 2.0, 1.0], "budget spent", 0.9, "still improved: half more steps had brought 0.9 nats"),
         ([3.0, 2.0, 1.0], "budget spent", -0.1, "was spent; the loss on held-out samples no longer fell"),
         ([3.0, 1.0, 2.0], "budget spent", 0.2, "best at step 200"),

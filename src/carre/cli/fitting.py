@@ -29,8 +29,8 @@ def fit(
     columns: Columns = None,
     drop: Annotated[str | None, typer.Option(help="Columns that are no coordinates, such as a label.")] = None,
     size: Annotated[int | None, positive("Height and width to bring the images of a folder to.")] = None,
-    budget: Annotated[str | None, typer.Option(help="Time to train for: 90s, 2m, 1h30m.")] = None,
-    steps: Annotated[int | None, positive("Optimizer steps to train for.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Time to train for, at most: 90s, 2m, 1h30m.")] = None,
+    steps: Annotated[int | None, positive("Optimizer steps to train for, at most.")] = None,
     rank: Annotated[int | None, positive("Rank of the metric; at least 2d − 1 for dimension d.")] = None,
     sigma: Annotated[float | None, positive("Scale σ of all questions; chosen from the data if left out.")] = None,
     sigma_min: Annotated[float | None, positive("Smallest σ to train on.")] = None,
@@ -233,12 +233,12 @@ def _summary(
     with progress("dimension", quiet=quiet) as tell:
         estimate = geometry.estimate_dimension(some, progress=tell)
     (low, high), source = estimate.interval, estimate.source
-    model, table = shlex.quote(str(out)), shlex.quote(data)
+    model, table, history = shlex.quote(str(out)), shlex.quote(data), geometry.history
     facts = {
         "samples": f"{len(samples):,} with {counted(geometry.dim, 'coordinate')}",
         "dimension": f"{estimate.value} ({low} to {high} as σ varies by √2)" + (f"; {source}" if source else ""),
         "scale σ": f"{geometry.bandwidth:.4g}",
-        "training": f"{geometry.history.steps:,} steps, {seconds:.1f} s, on {geometry.device}",
+        "training": f"{history.steps:,} steps, {seconds:.1f} s, on {geometry.device}: {history.stop_reason}",
         "saved in": str(out),
         "what next": f"carre dimension {model} {table}",
         "": f"carre report {model} {table} -o report.html",
@@ -253,7 +253,9 @@ def _summary(
         "bandwidth": geometry.bandwidth,
         "bandwidth_range": geometry.bandwidth_range,
         "rank": geometry.rank,
-        "steps": geometry.history.steps,
+        "steps": history.steps,
+        "ended": history.stop_reason,
+        "outlook": history.outlook,
         "seconds": seconds,
         "device": geometry.device,
     }

@@ -104,8 +104,9 @@ def fit(
         reduce: Whether to work in the linear hull of the samples where that is a proper subspace
             (constant or dependent columns, fewer samples than columns). Nothing is lost inside the hull; what
             new points have outside of it is taken for noise. Ignored for images: a U-Net needs all pixels.
-        max_steps: Optimizer steps.
-        max_seconds: Wall-clock budget instead of, or beside, the steps.
+        max_steps: Optimizer steps, at most. Training ends sooner when held-out samples say that it is done; without a
+            bound of yours there is one, of some minutes.
+        max_seconds: Wall-clock budget instead of, or beside, the steps: at most.
         batch_size: Noisy points per step.
         learning_rate: Its peak.
         validation_fraction: Share of the samples held out to watch training and to choose the scale.

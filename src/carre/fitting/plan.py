@@ -241,7 +241,7 @@ def _config(
         learning_rate=rate,
         n_references=scale.n_references(hull_dim),
         polish_batch=scale.polish_batch(device),
-        worth=scale.worth(device),
+        worth=scale.worth(hull_dim, device),
         round_steps=scale.round_steps(device),
         evaluations=scale.evaluations(device),
         mixed_precision=mixed,

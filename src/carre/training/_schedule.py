@@ -38,7 +38,6 @@ class Schedule:
         self._polish = config.polish if polishes and config.polish * config.max_steps >= _FEWEST_POLISH else 0.0
         self._decay = config.decay + config.polish - self._polish
         self.settled: float | None = None
-        self.n_evaluated = 0
 
     def spent(self, steps: int, seconds: float) -> float:
         """Compute the share of the budget that is spent, by steps or by seconds."""

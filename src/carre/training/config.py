@@ -31,6 +31,7 @@ _SAMPLES_PER_DRAW = 16
 _MOST_STEPS, _MOST_STEPS_CPU = (28_000, 20_000), 6000
 # What half more steps must have brought to go on, in nats per sample, and the steps between the first
 # evaluations: steps are dear on a CPU.
+_FEW_DIMENSIONS = 16
 _WORTH, _ROUND_STEPS = {"cpu": 0.06, "cuda": 0.04}, {"cpu": 100, "cuda": 200}
 # The network for data that turn out to be hard: width, blocks, batch, and steps for so many samples; more samples are
 # worth more steps.
@@ -221,9 +222,14 @@ class DataScale:
         draws = max(self.n_samples // _SAMPLES_PER_DRAW, 1)
         return min(max(1 << (draws.bit_length() - 1), _BATCHES[0]), _BATCHES[1])
 
-    def worth(self, device: torch.device) -> float:
-        """Return what half more steps must have brought for training to go on."""
-        return _WORTH.get(device.type, _WORTH["cpu"])
+    def worth(self, dim: int, device: torch.device) -> float:
+        """Return what half more steps must have brought for training to go on; on a CPU more in many dimensions.
+
+        Nats are summed over all of them, and steps cost more.
+        """
+        if device.type == "cuda":
+            return _WORTH["cuda"]
+        return _WORTH["cpu"] * max(dim / _FEW_DIMENSIONS, 1.0)
 
     def round_steps(self, device: torch.device) -> int:
         """Return the number of steps between the first evaluations."""

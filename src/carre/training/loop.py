@@ -212,7 +212,7 @@ class _Run:
             history.kept, self.best = len(history.evaluations), copy.deepcopy(average.state_dict())
         history.evaluations.append(evaluation)
         if found is not None and schedule.settled is None and spent < schedule.decay_from:
-            history.gained = found[0]
+            history.gained, history.gained_noise = found
             if config.until_done and is_done(history.steps, *found, config.worth):
                 schedule.settled = spent
             elif config.gives_up and is_hard(history.steps, found[0]):
@@ -238,7 +238,7 @@ class _Run:
         """Bring the run to where the file left it."""
         history = self.history
         history.evaluations = [Evaluation(**{**one, "gain": tuple(one["gain"])}) for one in progress["evaluations"]]
-        for key in ("steps", "kept", "stop_reason", "gained"):
+        for key in ("steps", "kept", "stop_reason", "gained", "gained_noise"):
             setattr(history, key, progress[key])
         self.schedule.settled = progress["settled"]
         self.best = {name.removeprefix(_BEST): value for name, value in tensors.items() if name.startswith(_BEST)}

@@ -121,6 +121,7 @@ class History:
         kept: Index of the evaluation whose weights were kept: the best one.
         gained: What half more steps had brought when the learning rate began to fall to zero, in nats per sample; None
             where training was too short to say.
+        gained_noise: The standard error of that.
 
     Example:
         >>> first = Evaluation(50, 1.0, 0.9, 0.4, -0.2, gain=(0.1,))
@@ -137,6 +138,7 @@ class History:
     steps: int = 0
     kept: int = -1
     gained: float | None = None
+    gained_noise: float | None = None
 
     @property
     def outlook(self) -> str:
@@ -148,8 +150,8 @@ class History:
         """
         if self.gained is None:
             return "Training was too short to say what more of it would bring."
-        if self.stop_reason == DONE and self.gained <= 0:
-            return "Training was long enough: the loss on held-out samples no longer fell."
+        if self.stop_reason == DONE and self.gained <= 2 * (self.gained_noise or 0.0):
+            return "Training was long enough: the loss on held-out samples fell no more than by chance."
         brought = f"half more steps had brought {self.gained:.2g} nats per sample"
         if self.stop_reason == DONE:
             return f"Training was long enough: {brought}, and more would bring less."
