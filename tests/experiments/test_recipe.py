@@ -26,6 +26,8 @@ def test_tangents_are_orthonormal_and_those_of_the_shape(name):
 def test_a_quick_run_measures_every_ingredient_once(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("experiments.recipe.run.N_TEST", 40)
     monkeypatch.setattr("experiments.recipe.run.N_RANGE_FINDER", 10)
+    monkeypatch.setattr("carre.fitting._fit._N_SELECTION", 16)
+    monkeypatch.setattr("carre.fitting._fit._FEWEST_SELECTION", 16)
     options = ["--quick", "--device", "cpu", "--steps", "3", "--shapes", "s2:120", "--out", str(tmp_path)]
     results = main(options)
     assert [row["variant"] for row in results["rows"]] == list(VARIANTS)

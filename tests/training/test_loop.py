@@ -160,8 +160,9 @@ def test_an_empty_held_out_set_is_named():
 
 
 @pytest.mark.slow
-def test_training_ends_when_the_evidence_no_longer_improves_and_keeps_the_best_weights():
-    settings = {"round_steps": 100, "learning_rate": 0.01, "worth": 0.3, "n_references": 0}
+def test_training_ends_when_the_evidence_no_longer_improves_and_keeps_the_best_weights(monkeypatch):
+    monkeypatch.setattr("carre.training._schedule._FEWEST_STEPS", 100)
+    settings = {"round_steps": 50, "learning_rate": 0.01, "worth": 0.5, "n_references": 0}
     model, history = run(max_steps=10_000, **settings)
     assert history.stop_reason == "done"
     assert history.steps < 5000

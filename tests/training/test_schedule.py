@@ -68,7 +68,8 @@ def test_a_gain_is_told_from_chance_by_pairs():
 
 @pytest.mark.slow
 def test_easy_data_are_done_long_before_the_ceiling_and_hard_ones_ask_for_a_larger_network(monkeypatch):
-    monkeypatch.setattr("carre.training._schedule._TRIED", 400)
+    monkeypatch.setattr("carre.training._schedule._TRIED", 300)
+    monkeypatch.setattr("carre.training._schedule._FEWEST_STEPS", 200)
     line = torch.linspace(-1.7, 1.7, 300)[:, None]
     torch.manual_seed(0)
     model = build_model(1, 1, width=16, n_blocks=1, spread=1.0)
@@ -84,7 +85,7 @@ def test_easy_data_are_done_long_before_the_ceiling_and_hard_ones_ask_for_a_larg
     config = TrainingConfig(max_steps=20_000, batch_size=64, gives_up=True, n_references=0)
     history = train(model, curve[:2000], curve[2000:], LogUniform(0.03, 3.0), Objective(), config)
     assert history.stop_reason == "a larger network is needed"
-    assert 400 <= history.steps < 800
+    assert 300 <= history.steps < 800
 
 
 def test_the_predictive_loss_is_least_for_the_true_metric():
