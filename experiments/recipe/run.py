@@ -63,6 +63,7 @@ DEFAULTS = {
 # Steps of every variant, so that they are compared at the same price.
 STEPS = {"cuda": 12_000, "cpu": 1000}
 N_TEST, N_RANGE_FINDER = 1000, 200
+FEWEST = 50
 
 
 def measure(name: str, n: int, variant: str, seed: int, device: torch.device, steps: int | None) -> dict[str, Any]:
@@ -124,11 +125,16 @@ def planned(arguments: argparse.Namespace, device: torch.device) -> Iterator[tup
     which = DEFAULTS if arguments.only == "defaults" else ALL
     shapes = (arguments.shapes or which.get(device.type, which["cpu"])).split(",")
     variants = ["default"] if arguments.only == "defaults" else list(VARIANTS)
+    for option, value in (("--seeds", arguments.seeds), ("--steps", arguments.steps)):
+        if value is not None and value < 1:
+            raise ValueError(f"{option} must be at least 1; got {value}")
     for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
         for shape in shapes:
             name, _, n = shape.partition(":")
-            if name not in SHAPES or not n.isdigit():
-                raise ValueError(f"--shapes must be like s8:8192, of {', '.join(SHAPES)}; got {shape!r}")
+            if name not in SHAPES or not n.isdigit() or int(n) < FEWEST:
+                raise ValueError(
+                    f"--shapes must be like s8:8192, of {', '.join(SHAPES)}, {FEWEST} or more; got {shape!r}"
+                )
             yield from ((name, int(n), variant, seed) for variant in variants)
 
 

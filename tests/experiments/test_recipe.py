@@ -43,7 +43,7 @@ def test_a_quick_run_measures_every_ingredient_once(tmp_path, capsys, monkeypatc
     assert capsys.readouterr().out == "", "what is there is not measured again"
 
 
-def test_defaults_are_measured_until_they_are_done(tmp_path):
+def test_defaults_are_measured_until_they_are_done(tmp_path, capsys):
     results = main(
         [
             "--device",
@@ -61,8 +61,18 @@ def test_defaults_are_measured_until_they_are_done(tmp_path):
         ]
     )
     assert [row["variant"] for row in results["rows"]] == ["default"]
-    with pytest.raises(SystemExit):
-        main(["--shapes", "cube:10", "--out", str(tmp_path)])
+    for wrong in (
+        ["--shapes", "cube:100"],
+        ["--shapes", "s2:0"],
+        ["--shapes", "s2"],
+        ["--seeds", "0"],
+        ["--steps", "-5"],
+    ):
+        with pytest.raises(SystemExit):
+            main([*wrong, "--device", "cpu", "--out", str(tmp_path)])
+        said = capsys.readouterr().err
+        assert f"{wrong[0]} must be" in said
+        assert wrong[1] in said
 
 
 def test_the_tables_are_those_of_the_results():

@@ -46,6 +46,9 @@ _REFERENCES, _LARGEST_REFERENCE = 2048, 2**14
 _IMAGE_EVALUATIONS = {"cpu": 4, "cuda": 10}
 
 
+PROBES = ("range", "backward")
+
+
 @dataclass(frozen=True)
 class TrainingConfig:
     """How to train. The defaults are the recipe that works; the budget is the one thing to think about.
@@ -120,7 +123,9 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         least = dict.fromkeys(("max_steps", "batch_size", "n_draws", "evaluations"), 1)
-        least |= dict.fromkeys(("n_references", "jacobian_weight"), 0)
+        least |= dict.fromkeys(("polish_batch", "cooling", "round_steps"), 1)
+        least |= dict.fromkeys(("n_references", "jacobian_weight", "probe_floor", "weight_decay"), 0)
+        least |= dict.fromkeys(("worth", "decay", "polish"), 0)
         for name, bound in least.items():
             if not getattr(self, name) >= bound:
                 raise ArgumentError(name, f"be at least {bound}", got=getattr(self, name))
@@ -128,6 +133,11 @@ class TrainingConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ArgumentError(name, "be positive", got=value)
+        if not self.decay + self.polish < 1:
+            must = "leave time to learn: decay and polish together must be below 1"
+            raise ArgumentError("polish", must, got=self.decay + self.polish)
+        if self.probes not in PROBES:
+            raise ArgumentError("probes", f"be one of {', '.join(PROBES)}", got=repr(self.probes))
 
 
 @dataclass(frozen=True)
