@@ -179,8 +179,9 @@ class _Run:
         latest = history.evaluations[-1].step if history.evaluations else 0
         is_evaluated = is_last or (not self.is_polishing and schedule.evaluates(history.steps, latest, spent))
         # Now and then ask whether all went well; on a GPU this also keeps the host from running far ahead.
-        if is_evaluated or history.steps % _CHECK_EVERY == 0:
-            self._check()
+        if (is_evaluated or history.steps % _CHECK_EVERY == 0) and not self._is_well():
+            # What was learned before a polish that went astray is kept.
+            is_evaluated, is_last = False, True
         if is_evaluated:
             self._evaluate(spent)
         if is_last:
@@ -188,14 +189,15 @@ class _Run:
         if is_evaluated or self._is_overdue():
             self.write()
 
-    def _check(self) -> None:
-        """Stop where a loss or gradient was not finite, with the last good weights."""
+    def _is_well(self) -> bool:
+        """Say whether all losses and gradients were finite; while learning, stop there with the last good weights."""
         bad_step = self.stepper.first_bad_step()
-        if bad_step is not None:
+        if bad_step is not None and not self.is_polishing:
             self.task.model.load_state_dict(self.stepper.average().state_dict())
             if self.checkpoint is not None:
                 self.checkpoint.remove()
             raise TrainingDivergedError(bad_step, self.task.config.learning_rate, self.task.model)
+        return bad_step is None
 
     def _evaluate(self, spent: float) -> None:
         """Note an evaluation, keep the weights if it is the best one, and decide whether learning is done."""
