@@ -68,7 +68,7 @@ train, test, train_labels, test_labels = train_test_split(
 )
 settings = {"rank": 40, "max_steps": 1000, "width": 128}
 if QUICK:
-    settings = {"rank": 20, "max_steps": 150, "width": 48}
+    settings = {"rank": 40, "max_steps": 150, "width": 48}
     test, test_labels = test[:180], test_labels[:180]
 geometry = carre.fit(train, **settings, random_state=0, verbose=False)
 sigma = geometry.bandwidth

@@ -4,6 +4,7 @@
     python experiments/recipe/run.py --device cuda                                 every ingredient, five seeds
     python experiments/recipe/run.py --device cuda --only defaults                 the defaults alone, on all shapes
     python experiments/recipe/run.py --device cpu --only defaults --shapes s2:4000
+    python experiments/recipe/run.py --device cpu --only six --seeds 20            six manifolds: does a fit ever fail
 
 Rows that results.json has already are not measured again. Errors are means of ‖UUᵀ − ÛÛᵀ‖_F at 1,000 clean points that
 no fit has seen, at the σ that a fit chooses itself and at the best of nine with labels; beside them the range finder on
@@ -45,10 +46,12 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "weight of the probes 1": ({}, {"jacobian_weight": 1.0}),
     "weight of the probes 40": ({}, {"jacobian_weight": 40.0}),
     "α from 0": ({}, {"probe_floor": 0.0}),
+    "α from 0.3": ({}, {"probe_floor": 0.3}),
     "α from 1": ({}, {"probe_floor": 1.0}),
     "no polish": ({}, {"polish": 0.0}),
     "no weight decay": ({}, {"weight_decay": 0.0}),
     "no averaging": ({}, {"averaging": 0.0}),
+    "a short decay": ({}, {"decay": 0.1}),
     "constant rate before the decay": ({}, {"cooling": 10**9}),
     "plain blocks": ({"block": "plain"}, {}),
     "targets averaged over references": ({}, {"n_references": 2048}),
@@ -60,6 +63,7 @@ DEFAULTS = {
     "wiggly:131072,wiggly:1048576",
     "cpu": "s2:4000",
 }
+SIX = "s2:2000,s3:2000,torus:2000,flat:2000,rotations:2000,roll:2000"
 # Steps of every variant, so that they are compared at the same price.
 STEPS = {"cuda": 12_000, "cpu": 1000}
 N_TEST, N_RANGE_FINDER = 1000, 200
@@ -122,9 +126,9 @@ def history_gain(geometry: Geometry) -> dict[str, list[float]]:
 
 def planned(arguments: argparse.Namespace, device: torch.device) -> Iterator[tuple[str, int, str, int]]:
     """Go through what is to be measured, seed by seed, so that an interrupted run has some of everything."""
-    which = DEFAULTS if arguments.only == "defaults" else ALL
+    which = {"six": {"cpu": SIX}, "defaults": DEFAULTS, "ingredients": ALL}[arguments.only]
     shapes = (arguments.shapes or which.get(device.type, which["cpu"])).split(",")
-    variants = ["default"] if arguments.only == "defaults" else list(VARIANTS)
+    variants = list(VARIANTS) if arguments.only == "ingredients" else ["default"]
     for option, value in (("--seeds", arguments.seeds), ("--steps", arguments.steps)):
         if value is not None and value < 1:
             raise ValueError(f"{option} must be at least 1; got {value}")
@@ -143,7 +147,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder of results and tables")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu or cuda")
-    parser.add_argument("--only", choices=["defaults", "ingredients"], default="ingredients")
+    parser.add_argument("--only", choices=["defaults", "ingredients", "six"], default="ingredients")
     parser.add_argument("--shapes", help="like s8:8192,gr52:8192")
     parser.add_argument("--seeds", type=int, default=5, help="how many")
     parser.add_argument("--first-seed", type=int, default=0)
@@ -161,7 +165,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         parser.error(str(error))
     file = arguments.out / "results.json"
     results = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"rows": []}
-    steps = arguments.steps or (None if arguments.only == "defaults" else STEPS.get(device.type, STEPS["cpu"]))
+    steps = arguments.steps or (STEPS.get(device.type, STEPS["cpu"]) if arguments.only == "ingredients" else None)
     where = {"hardware": hardware(device), "date": date.today().isoformat(), "torch": torch.__version__}
     where |= {"python": platform.python_version()}
     keys = ("shape", "n", "variant", "seed", "steps_each", "hardware")

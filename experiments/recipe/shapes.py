@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.manifolds import Manifold, Sphere
+from carre.manifolds import CliffordTorus, Manifold, SpecialOrthogonal3, Sphere, SwissRoll, TorusOfRevolution
 
 Drawn = tuple[Float[Tensor, "n dim"], Float[Tensor, "n dim d"]]
 """Points, and an orthonormal basis of the tangent space at each."""
@@ -47,8 +47,9 @@ def _orthonormal(size: int, dim: int, seed: int) -> Float[Tensor, "dim size"]:
     return torch.linalg.qr(square)[0][:, :size].float()
 
 
-def _sphere(dimension: int, ambient: int) -> tuple[Manifold, Callable[[int, torch.Generator], Drawn]]:
-    manifold = Sphere(dimension).embed(ambient, generator=torch.Generator().manual_seed(0))
+def _embedded(inner: Manifold, ambient: int) -> tuple[Manifold, Callable[[int, torch.Generator], Drawn]]:
+    """Turn a manifold into a larger space, and draw from it."""
+    manifold = inner.embed(ambient, generator=torch.Generator().manual_seed(0))
 
     def draw(n: int, generator: torch.Generator) -> Drawn:
         points = manifold.sample(n, generator=generator, dtype=torch.float32)
@@ -110,8 +111,8 @@ def _wiggly_torus(n: int, generator: torch.Generator) -> Drawn:
     return arguments.cos() @ heights, torch.cat(tangents)
 
 
-_S2, _draw_s2 = _sphere(2, 10)
-_S8, _draw_s8 = _sphere(8, 64)
+_S2, _draw_s2 = _embedded(Sphere(2), 10)
+_S8, _draw_s8 = _embedded(Sphere(8), 64)
 
 SHAPES = {
     "s2": Shape("S² ⊂ R¹⁰", 2, _draw_s2, exact=_S2, reduce=True),
@@ -120,4 +121,9 @@ SHAPES = {
     "ellipsoid": Shape("ellipsoid of axes 0.5 to 2 ⊂ R⁶⁴", 8, _ellipsoid(8, 64, (0.5, 2.0)), rank=16),
     "gr52": Shape("Gr(5, 2) ⊂ R⁴⁸", 6, _grassmannian),
     "wiggly": Shape("wiggly 4-torus ⊂ R⁶⁴", 4, _wiggly_torus),
+    "s3": Shape("S³ ⊂ R²⁰", 3, _embedded(Sphere(3), 20)[1], reduce=True),
+    "torus": Shape("torus of revolution ⊂ R¹⁰", 2, _embedded(TorusOfRevolution(2.0, 1.0), 10)[1], reduce=True),
+    "flat": Shape("flat 3-torus ⊂ R¹²", 3, _embedded(CliffordTorus([1.0, 1.0, 1.0]), 12)[1], reduce=True),
+    "rotations": Shape("SO(3) ⊂ R¹²", 3, _embedded(SpecialOrthogonal3(), 12)[1], reduce=True),
+    "roll": Shape("Swiss roll ⊂ R¹⁰", 2, _embedded(SwissRoll(), 10)[1], reduce=True),
 }

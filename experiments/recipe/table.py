@@ -8,9 +8,11 @@ from typing import Any
 
 from experiments.recipe.shapes import SHAPES
 
+_MANY = 10
+
 
 def spread(values: list[float], digits: int = 4) -> str:
-    """Write a mean with its deviation over seeds.
+    """Write a mean with its deviation over seeds, and of many the worst.
 
     Example:
         >>> spread([0.01, 0.03])
@@ -18,7 +20,8 @@ def spread(values: list[float], digits: int = 4) -> str:
     """
     if len(values) == 1:
         return f"{values[0]:.{digits}f}"
-    return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
+    worst = f" (worst {max(values):.{digits}f})" if len(values) >= _MANY else ""
+    return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}{worst}"
 
 
 def tables(results: dict[str, Any]) -> str:

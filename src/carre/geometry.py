@@ -57,6 +57,7 @@ class Geometry(DataField):
         sample_shape: (C, H, W) of images; None for tables.
         normalization: How raw pixels became the values that were trained on; None for anything else.
         feature_names: Names of the columns, where there were any.
+        concerns: What was odd about columns of the samples, in sentences (`carre.data.column_concerns`).
         parameters: What the fit was told.
         device: Where the field computes.
         verbose: Whether long work draws a progress bar (on a terminal only).
@@ -94,6 +95,7 @@ class Geometry(DataField):
     sample_shape: tuple[int, int, int] | None = None
     normalization: Normalization | None = None
     feature_names: tuple[str, ...] | None = None
+    concerns: tuple[str, ...] = ()
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cpu"))
     verbose: bool = True

@@ -16,7 +16,7 @@ from carre.fields.field import denoised_in_parts, metric_in_parts
 from carre.metric import LowRankMetric, Metric
 from carre.toolkit import tangent_frame
 from carre.toolkit.derivatives import euclidean_gradient
-from carre.toolkit.dimension import count_directions
+from carre.toolkit.dimension import FINER, count_directions, edge_shifts
 
 
 class Local:
@@ -90,8 +90,12 @@ class Local:
             mean = self._mean
         except NoDenoiserError:
             # An uncentered field has no denoiser; its metric holds the displacement already.
-            mean = self.points
-        return self._given.restore(count_directions(self.metric, self.points, self.bandwidth, mean))
+            return self._given.restore(count_directions(self.metric, None))
+        points, bandwidth = self._placed
+        with self._without_graph():
+            fine = denoised_in_parts(self.field, points, bandwidth / FINER).to(mean.device)
+        shifts = edge_shifts(self.points, self.bandwidth, mean, fine)
+        return self._given.restore(count_directions(self.metric, shifts))
 
     def gamma(self, *, centered: bool = True) -> Metric:
         """Return the paper's Γ = G/2; uncentered, Γ + (m−y)(m−y)ᵀ/2σ² with m = E[X | Y=y] [RMM, Eq. 5, 6].

@@ -4,8 +4,10 @@ import json
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_wine
 
 import carre
+from carre.data import write_table
 from tests.cli.conftest import invoke
 
 pytestmark = pytest.mark.slow
@@ -42,6 +44,28 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path):
     assert (plan["max_steps"], plan["max_seconds"], plan["rank"]) == (None, 5400, 3)
     assert f"{plan['n_parameters']:,} parameters" in text
     assert list(tmp_path.iterdir()) == []
+
+
+def test_columns_are_listed_and_odd_ones_are_named_everywhere(tmp_path):
+    """A table with an id, a text and units of its own, as people have them."""
+    wine = load_wine()
+    columns = {"id": np.arange(178), **dict(zip(wine.feature_names, wine.data.T, strict=True))}
+    write_table(tmp_path / "wine.csv", columns | {"kind": wine.target_names[wine.target]})
+    asked = ["fit", tmp_path / "wine.csv", "--out", tmp_path / "model", *QUICK]
+    dry = invoke(*asked, "--dry-run")
+    assert "id, alcohol, malic_acid, ash, alcalinity_of_ash, magnesium, total_phenols, flavanoids, … (14)" in dry.stdout
+    assert "kind (text)" in dry.stdout
+    fit = invoke(*asked)
+    for told in (dry.stderr, fit.stderr):
+        assert "warning: column 'id' numbers the rows" in told
+        assert "Leave it out with --drop" in told
+        assert "warning: column 'proline' has" in told
+    told = json.loads(invoke("info", tmp_path / "model", "--json").stdout)["concerns"]
+    assert "'id'" in told
+    assert "'proline'" in told
+    plan = json.loads(invoke(*asked, "--dry-run", "--overwrite", "--drop", "id", "--json").stdout)
+    assert plan["left_out"] == {"id": "not chosen", "kind": "text"}
+    assert len(plan["concerns"]) == 1
 
 
 def test_the_range_of_a_dry_run_is_that_of_the_fit(here, tmp_path):

@@ -59,6 +59,12 @@ def test_a_small_true_dimension_is_kept(rng):
     assert AffineFrame.of(samples).hull_dim == 3
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_columns_in_very_different_units_are_all_kept(rng, dtype):
+    samples = torch.randn(500, 3, generator=rng, dtype=torch.float64) * torch.tensor([2e5, 1.0, 3.0]).double()
+    assert AffineFrame.of(samples.to(dtype)).hull_dim == 3
+
+
 def test_one_repeated_point_has_no_geometry():
     with pytest.raises(ValueError, match="same point"):
         AffineFrame.of(torch.ones(10, 3))

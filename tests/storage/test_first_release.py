@@ -44,6 +44,9 @@ def answers(geometry, X, dimension, n):
 def test_answers_are_those_of_the_first_release(name, samples):
     (dimension, n), X = DATA[name], samples[name]()
     found = answers(load(HOUSE / "answers" / name, device="cpu"), X, dimension, n)
+    if name == "digits":
+        # They have no sharp dimension, and what is an edge is decided by other evidence since.
+        found.pop("dimension")
     with np.load(HOUSE / "answers" / f"{name}.npz") as then:
         for question, answer in found.items():
             expected = then[question] if np.ndim(answer) == 0 else then[question][: len(answer)]
@@ -64,6 +67,7 @@ def test_what_is_written_now_is_the_same(name, tmp_path):
     for found in now["history"]["evaluations"]:
         assert found.pop("improvement") is None
         assert found.pop("noise") is None
+    assert not now["fitted"].pop("concerns")
     assert then["parameters"].pop("patience") is None
     assert {name for name in then.keys() | now.keys() if then.get(name) != now.get(name)} <= {"created", "versions"}
     assert (tmp_path / name / "model.safetensors").read_bytes() == (place / "model.safetensors").read_bytes()

@@ -68,6 +68,29 @@ def test_noise_below_the_scale_does_not_count(rng):
     assert (local_dimension(ExactField(noisy), points, 0.3) == 2).double().mean() >= 0.95
 
 
+@pytest.mark.parametrize("dim", [10, 50, 200])
+def test_noise_near_the_scale_is_no_edge(rng, dim):
+    """It gives every normal direction an eigenvalue of 0.31, and moves points along all of them."""
+    noisy = Sphere(2).embed(dim, generator=rng).noisy(0.1)
+    found = local_dimension(ExactField(noisy), noisy.sample(100, generator=rng), 0.15)
+    assert (found == 2).double().mean() >= 0.97
+
+
+@pytest.mark.parametrize(("d", "dim"), [(5, 6), (5, 12), (8, 16)])
+def test_curvature_is_no_edge(rng, d, dim):
+    """At σ√d = 0.7 the normal eigenvalue is dσ²/2 = 0.25, and the mean lies σd/2 = 0.8 inside."""
+    sphere = Sphere(d).embed(dim, generator=rng)
+    assert (local_dimension(ExactField(sphere), sphere.sample(20, generator=rng), 0.7 / d**0.5) == d).all()
+
+
+def test_no_point_of_a_box_loses_a_dimension(rng):
+    """Also at corners, also of a box in a larger space."""
+    box = Box([-1.0] * 3, [1.0] * 3).embed(6, generator=rng)
+    points = box.sample(300, generator=rng)
+    assert (local_dimension(ExactField(box), points, 0.2) == 3).double().mean() >= 0.98
+    assert (local_dimension(ExactField(box), points, 0.2, threshold=0.5) == 3).double().mean() < 0.8
+
+
 def test_dimension_is_local_on_a_union(rng):
     circle, ball = Sphere(1).embed(8, generator=rng), Sphere(3).embed(8, generator=rng, shift=5.0)
     points = torch.cat([circle.sample(10, generator=rng), ball.sample(30, generator=rng)])

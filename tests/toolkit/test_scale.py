@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from carre.fields import ExactField, KernelField
+from carre.fields import ExactField, KernelField, ScoreField
 from carre.manifolds import FiniteSet, Gaussian, Sphere, Union
 from carre.metric import LowRankMetric, projector_distance
 from carre.toolkit import KernelChoice, choose_bandwidth, choose_kernel, choose_local_bandwidths, spectral_dimension
@@ -142,6 +142,18 @@ def test_without_a_gap_scales_below_the_distance_between_samples_are_not_chosen(
         generator=rng,
     )
     assert 0.2 <= profile.bandwidth[profile.chosen] < 0.4
+
+
+def test_a_rank_that_may_cut_hides_the_noise_but_not_from_the_denoiser(rng):
+    """With rank = d, G is a perfect projector far below the noise, too. What the rank leaves out, residuals have."""
+    noisy = Sphere(2).embed(6, generator=rng).noisy(0.05)
+    samples = noisy.sample(300, generator=rng)
+    grid = np.geomspace(0.005, 0.64, 15)
+    profile = choose_bandwidth(ScoreField(ExactField(noisy), rank=2), samples, grid, generator=rng)
+    assert 0.1 < profile.bandwidth[profile.chosen] < 0.5
+    assert "gap is widest" in profile.reason
+    blind = choose_bandwidth(ScoreField(ExactField(noisy), rank=2), samples, grid[:8], calibrated=False)
+    assert "rank 2 may cut dimensions off at every scale" in blind.reason
 
 
 def test_when_no_scale_is_calibrated_the_reason_says_so(rng):

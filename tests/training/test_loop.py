@@ -1,5 +1,6 @@
 """The loop: budgets, determinism, early stop, divergence, progress."""
 
+import dataclasses
 import math
 
 import pytest
@@ -160,9 +161,8 @@ def test_an_empty_held_out_set_is_named():
 
 
 @pytest.mark.slow
-def test_training_ends_when_the_evidence_no_longer_improves_and_keeps_the_best_weights(monkeypatch):
-    monkeypatch.setattr("carre.training._schedule._FEWEST_STEPS", 100)
-    settings = {"round_steps": 50, "learning_rate": 0.01, "worth": 0.5, "n_references": 0}
+def test_training_ends_when_the_evidence_no_longer_improves_and_keeps_the_best_weights():
+    settings = {"round_steps": 35, "learning_rate": 0.01, "worth": 0.5, "n_references": 0}
     model, history = run(max_steps=10_000, **settings)
     assert history.stop_reason == "done"
     assert history.steps < 5000
@@ -190,6 +190,12 @@ def test_what_was_learned_by_heart_is_forgotten():
     assert losses[history.kept] == min(losses)
     monitor = HeldOut(held_out, samples, RANGE, generator=torch.Generator().manual_seed(config.seed))
     assert monitor.evaluate(model, Objective(), step=0, seconds=0.0)[0].loss == pytest.approx(min(losses), rel=1e-5)
+    # It is noticed, too: neither learning nor decay go on.
+    config = dataclasses.replace(config, max_steps=1000, round_steps=10)
+    history = train(model, samples, held_out, RANGE, Objective(), config)
+    assert history.stop_reason == "done"
+    assert history.steps < 100
+    assert history.gained < 0
 
 
 def test_progress_is_reported_until_all_of_the_budget_is_spent():
@@ -248,7 +254,6 @@ def test_a_loss_that_is_not_finite_stops_training_and_keeps_the_last_good_weight
         {"polish_batch": 0},
         {"decay": -0.1},
         {"decay": float("nan")},
-        {"cooling": 0},
         {"round_steps": 0},
         {"worth": -1.0},
         {"n_draws": 0},

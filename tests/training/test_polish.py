@@ -33,13 +33,13 @@ def small_model():
 
 
 def test_points_are_clean_to_noisy_and_clean_only_at_small_scales():
-    samples = torch.zeros(5, 3)
+    samples = torch.ones(5, 3)
     batch = polisher(small_model(), samples).batch()
-    share = batch.points.norm(dim=1) / (batch.bandwidth * 3**0.5)
+    share = (batch.points - 1).norm(dim=1) / (batch.bandwidth * 3**0.5)
     small, large = batch.bandwidth < 0.1, batch.bandwidth > 5
     assert (share[small] < 0.02).float().mean() == pytest.approx(0.3, abs=0.05)
     assert share[small].max() > 1
-    # At σ = 5 and more the least share of the noise is 25/26: the law of a norm of full noise, nearly.
+    # Coordinates have mean square 1: at σ = 5 and more the least share of the noise is 25/26.
     assert share[large].square().mean() == pytest.approx(1.0, abs=0.1)
     assert (share[large] < 0.02).float().mean() < 0.005
 

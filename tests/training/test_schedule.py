@@ -10,7 +10,7 @@ from carre.matching import LogUniform, perturb, predictive_loss
 from carre.metric import LowRankMetric
 from carre.networks import build_model
 from carre.training import DataScale, ImageScale, Objective, TrainingConfig, train
-from carre.training._schedule import Evidence, Schedule, is_done, is_hard
+from carre.training._schedule import Evidence, Schedule, is_done, is_hard, is_worse
 
 
 def schedule(polishes=True, **settings):
@@ -21,9 +21,11 @@ def test_a_budget_that_is_spent_has_its_shares_of_decay_and_polish():
     course = schedule()
     assert (course.decay_from, course.polish_from, course.end) == pytest.approx((0.5, 0.7, 1.0))
     assert course.rate(0, 0.0) == pytest.approx(2e-3 / 100)
-    rates = [course.rate(step, step / 1000) for step in (100, 300, 499, 600, 699, 700)]
-    assert rates == sorted(rates, reverse=True)
-    assert rates[-1] == pytest.approx(0.0, abs=1e-12)
+    rates = [course.rate(step, step / 1000) for step in (100, 300, 499, 600, 650, 700)]
+    cooled = [2e-3 / (1 + step / 2000) ** 0.5 for step in (100, 300, 499, 600, 650, 700)]
+    assert rates == pytest.approx(
+        [c * left for c, left in zip(cooled, (1, 1, 1, 0.5, 0.25, 0), strict=True)], abs=1e-12
+    )
     assert course.polish_rate(1.0) == pytest.approx(0.0, abs=1e-12)
     assert course.polish_rate(0.75) > 0
 
@@ -35,6 +37,17 @@ def test_an_early_end_keeps_the_proportions():
     without = schedule(polishes=False)
     without.settled = 0.4
     assert (without.decay_from, without.polish_from, without.end) == pytest.approx((0.4, 0.8, 0.8))
+
+
+def test_a_decay_in_which_all_gets_worse_is_cut_short():
+    course = schedule()
+    course.settled = 0.3
+    assert (course.has_cooled(0.35), course.has_cooled(0.37)) == (False, True)
+    course.worsened = 0.35
+    assert (course.decay_from, course.polish_from, course.end) == pytest.approx((0.3, 0.35, 0.5))
+    assert is_worse(TrainingConfig(), 1000, -0.1, 0.01)
+    assert not is_worse(TrainingConfig(), 1000, -0.1, 0.06)
+    assert not is_worse(TrainingConfig(), 100, -0.1, 0.01)
 
 
 def test_the_rate_before_the_decay_does_not_know_how_long_training_will_be():
@@ -60,16 +73,16 @@ def test_a_gain_is_told_from_chance_by_pairs():
     assert gain == pytest.approx(share * 0.5, abs=0.02)
     assert noise == pytest.approx(share * 0.1 / 20, rel=0.2)
     assert set(evidence.values) == {120, 200}
-    assert not is_done(1000, gain, noise, 0.04)
-    assert is_done(1000, 0.5, 0.4, 0.04)
-    assert is_done(1000, -3.0, 0.1, 0.04)
+    assert not is_done(TrainingConfig(), 1000, gain, noise)
+    assert is_done(TrainingConfig(), 1000, 0.5, 0.4)
+    assert is_done(TrainingConfig(), 1000, -3.0, 0.1)
     assert is_hard(2000, 4.0)
 
 
 @pytest.mark.slow
 def test_easy_data_are_done_long_before_the_ceiling_and_hard_ones_ask_for_a_larger_network(monkeypatch):
     monkeypatch.setattr("carre.training._schedule._TRIED", 300)
-    monkeypatch.setattr("carre.training._schedule._FEWEST_STEPS", 200)
+    monkeypatch.setattr("carre.training._schedule._FEWEST_ROUNDS", 1)
     line = torch.linspace(-1.7, 1.7, 300)[:, None]
     torch.manual_seed(0)
     model = build_model(1, 1, width=16, n_blocks=1, spread=1.0)
@@ -125,11 +138,11 @@ def test_defaults_follow_the_rough_dimension():
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
     assert [scale(d).rank(64) for d in (1.9, 2.1, 7.7, 8.3)] == [6, 6, 18, 18]
     assert scale(8.0).batch_size(gpu) == 1024
-    assert scale(8.0, 2**19).batch_size(gpu) == 4096
+    assert [scale(8.0, 2**k).batch_size(gpu) for k in (16, 19, 24)] == [4096, 16_384, 16_384]
     assert scale(8.0, 2**19).max_steps(gpu) < scale(8.0).max_steps(gpu)
     width, n_blocks, changes = scale(4.0, 2**20).harder(gpu)
     assert (width, n_blocks, changes["batch_size"], changes["n_references"]) == (1024, 4, 4096, 0)
     assert changes["max_steps"] == 2 * scale(4.0, 2**17).harder(gpu)[2]["max_steps"]
     assert scale(4.0).harder(cpu) is None
     assert scale(4.0, kind=ImageScale).harder(gpu) is None
-    assert math.isclose(scale(2.0).learning_rate(512, 4096), 1e-3)
+    assert math.isclose(scale(2.0).learning_rate(512, 4096), 2e-3)

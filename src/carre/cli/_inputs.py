@@ -23,6 +23,7 @@ _BUDGET = re.compile(f"(?:{_COUNT}h)?(?:{_COUNT}m(?:in)?)?(?:{_COUNT}s?)?")
 # Files whose columns have names.
 _NAMED = (".csv", ".tsv", ".txt", ".gz", ".parquet", ".pq")
 _OF_ARRAYS = (".npy", ".npz")
+_MOST_NAMES = 8
 
 
 def positive(text: str) -> Any:
@@ -76,6 +77,16 @@ def listed(text: str | None) -> list[str] | None:
         ['height', 'weight']
     """
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Write the first few of many names, and how many there are.
+
+    Example:
+        >>> some_of(["a", "b"]), some_of([str(i) for i in range(20)])
+        ('a, b', '0, 1, 2, 3, 4, 5, 6, 7, … (20)')
+    """
+    return ", ".join(names[:_MOST_NAMES]) + (f", … ({len(names)})" if len(names) > _MOST_NAMES else "")
 
 
 def pair_of(option: str, text: str, n_rows: int) -> tuple[int, int]:

@@ -34,6 +34,7 @@ OPTIONS = {
 # What warnings and remedies of the library advise to do with arguments, and what to do here.
 ADVICE = {
     "X has only": "DATA has only",
+    "Leave it out": "Leave it out with --drop",
     "bandwidth lies outside": "--sigma lies outside",
     "a wider bandwidth_range": "wider --sigma-min and --sigma-max",
     "raise max_steps or max_seconds": "give more --steps or --budget",

@@ -6,6 +6,7 @@ import math
 import os
 import shlex
 import time
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,6 +77,7 @@ def fit(
     _check_samples(samples, size, rank)
     if dry_run:
         plan = _plan(samples, settings, device, seed)
+        plan = plan | _columns_of(samples)
         show(_facts_of_plan(plan, data, out), plan, as_json=as_json)
         return
     if overwrite:
@@ -140,6 +142,8 @@ def _plan(
     from carre.fitting import FitSettings, accept_samples, choose_device, make_plan, seed_of  # noqa: PLC0415
 
     accepted = accept_samples(samples)
+    for concern in accepted.concerns():
+        warnings.warn(concern, carre.data.ColumnWarning, stacklevel=2)
     plan = make_plan(
         accepted.tensor,
         FitSettings(**settings),
@@ -162,7 +166,24 @@ def _plan(
         "batch_size": plan.config.batch_size,
         "device": str(plan.device),
         "memory": memory,
+        "concerns": accepted.concerns(),
     }
+
+
+def _columns_of(samples: carre.Table | carre.ImageDataset) -> dict[str, Any]:
+    """Say which columns of a table are taken, and which are left out, and why."""
+    if not isinstance(samples, carre.Table):
+        return {}
+    left_out = {name: "not chosen" if column.dtype.kind in "fiub" else "text" for name, column in samples.other.items()}
+    return {"columns": samples.names, "left_out": left_out}
+
+
+def _facts_of_columns(columns: dict[str, Any]) -> dict[str, str]:
+    names, left_out = columns.get("columns"), columns.get("left_out")
+    facts = {"columns": inputs.some_of(names)} if names else {}
+    return facts | (
+        {"left out": inputs.some_of([f"{name} ({why})" for name, why in left_out.items()])} if left_out else {}
+    )
 
 
 def _facts_of_plan(plan: dict[str, Any], data: str, out: Path) -> dict[str, str]:
@@ -173,6 +194,7 @@ def _facts_of_plan(plan: dict[str, Any], data: str, out: Path) -> dict[str, str]
     low, high = plan["bandwidth_range"]
     return {
         "data": f"{data}: {counted(plan['n_samples'], 'sample')} with {counted(plan['dim'], 'coordinate')}{hull}",
+        **_facts_of_columns(plan),
         "device": plan["device"],
         "scales σ": f"{low:.4g} to {high:.4g}",
         "rank": f"{plan['rank']} (neighbors suggest a dimension of {plan['dimension_guess']:.1f})",
@@ -236,6 +258,7 @@ def _summary(
     model, table, history = shlex.quote(str(out)), shlex.quote(data), geometry.history
     facts = {
         "samples": f"{len(samples):,} with {counted(geometry.dim, 'coordinate')}",
+        **_facts_of_columns(_columns_of(samples)),
         "dimension": f"{estimate.value} ({low} to {high} as σ varies by √2)" + (f"; {source}" if source else ""),
         "scale σ": f"{geometry.bandwidth:.4g}",
         "training": f"{history.steps:,} steps, {seconds:.1f} s, on {geometry.device}: {history.stop_reason}",
@@ -248,6 +271,8 @@ def _summary(
         "n_samples": len(samples),
         "n_features": geometry.dim,
         "columns": geometry.feature_names,
+        "left_out": _columns_of(samples).get("left_out"),
+        "concerns": geometry.concerns,
         "dimension": estimate.value,
         "dimension_interval": estimate.interval,
         "bandwidth": geometry.bandwidth,

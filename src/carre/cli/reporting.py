@@ -157,6 +157,7 @@ def _of_model(model: str) -> dict[str, Any]:
         "model": model,
         "data": counted(geometry.dim, "coordinate") if shape is None else f"images of shape {shape}",
         "columns": None if geometry.feature_names is None else list(geometry.feature_names),
+        "concerns": "; ".join(geometry.concerns) or None,
         "σ": geometry.bandwidth,
         "σ from": low,
         "σ to": high,

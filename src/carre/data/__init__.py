@@ -3,6 +3,7 @@
 from carre.data._delimited import CellError
 from carre.data.arrays import load_arrays
 from carre.data.cifar import load_cifar10
+from carre.data.columns import ColumnConcern, ColumnWarning, column_concerns
 from carre.data.image_dataset import ImageDataset, Normalization
 from carre.data.image_folders import load_celeba, load_ffhq, load_image_folder
 from carre.data.mnist import load_mnist, read_idx
@@ -12,10 +13,13 @@ from carre.files import DamagedFileError
 
 __all__ = [
     "CellError",
+    "ColumnConcern",
+    "ColumnWarning",
     "DamagedFileError",
     "ImageDataset",
     "Normalization",
     "Table",
+    "column_concerns",
     "load_arrays",
     "load_celeba",
     "load_cifar10",

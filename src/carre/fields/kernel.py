@@ -42,9 +42,10 @@ class KernelField(Field):
         centered: Subtract the mean (the covariance), or not: the paper's 2Γ = G + (m−y)(m−y)ᵀ/σ².
         self_neighbor: What to do with a sample that equals the query, one at most. "keep" is right for new points;
             "drop" leaves it out, right at the samples themselves, where keeping it shrinks G.
-        adaptive: Let σ follow the density: wᵢⱼ ∝ exp(−|xⱼ−y|²/2σᵢσⱼ) with σᵢ = bandwidth·bᵢ/b̄ and G divided by σᵢ²,
-            where b is the root mean square distance to the 8 nearest other samples and b̄ its geometric mean.
-            This is the kernel exp(−d²/(ε bᵢbⱼ)) of diffusion geometry with ε = 2·bandwidth²/b̄², σᵢ² = εbᵢ²/2.
+        adaptive: Let σ follow the density: wᵢⱼ ∝ exp(−|xⱼ−y|²/2σᵢσⱼ) with σᵢ = bandwidth·bᵢ/b̄, and divide G by
+            σᵢΣⱼwⱼσⱼ; b is the root mean square distance to the 8 nearest other samples and b̄ its geometric mean.
+            This is the kernel exp(−d²/(ε bᵢbⱼ)) of diffusion geometry with ε = 2·bandwidth²/b̄², which divides by
+            σᵢ² = εbᵢ²/2; that is no variance of its weights.
         index: How to find neighbors: a name for `carre.neighbors.build_index`, or an index of the same samples.
         rank: Keep this many leading directions; all of them by default.
         memory: Bytes that temporary results may take; by default a share of what is free.
@@ -256,11 +257,12 @@ def _checked_index(index: NeighborIndex, samples: Float[Tensor, "n dim"]) -> Nei
 
 
 class _Moments(NamedTuple):
-    """Of the weights w: log Σ exp(logits), the mean Σ wⱼδⱼ of the displacements, and log Σ wⱼ²."""
+    """Of the weights w: log Σ exp(logits), the mean Σ wⱼδⱼ of the displacements, log Σ wⱼ², and σ̄ = √(σᵢ Σ wⱼσⱼ)."""
 
     log_total: Float[Tensor, " points"]
     shift: Float[Tensor, "points dim"]
     log_square: Float[Tensor, " points"]
+    scale: Float[Tensor, " points"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,50 +288,64 @@ class _Neighborhood:
         """How many samples each sum has."""
         return len(self.samples) if self.indices is None else self.indices.shape[1]
 
-    def __iter__(self) -> Iterator[tuple[Float[Tensor, "points block dim"], Float[Tensor, "points block"]]]:
-        """Yield δⱼ = xⱼ − y and log wⱼ up to a constant. Subtracting first keeps every digit [THEORY §6.2]."""
+    def __iter__(self) -> Iterator[tuple[Float[Tensor, "points block dim"], Float[Tensor, "points block"], Tensor]]:
+        """Yield δⱼ = xⱼ − y, log wⱼ up to a constant, and σⱼ. Subtracting first keeps every digit [THEORY §6.2]."""
         if self.indices is not None:
             displacements = self.samples[self.indices] - self.points[:, None, :]
-            yield displacements, self._logits(displacements.square().sum(-1), self.indices)
+            scales = self._scales(self.indices)
+            yield displacements, self._logits(displacements.square().sum(-1), scales), scales
             return
         pending = torch.full_like(self.points[:, 0], self.leave_out, dtype=torch.bool)
         for start in range(0, len(self.samples), self.block):
             columns = slice(start, start + self.block)
             displacements = self.samples[columns] - self.points[:, None, :]
             squares = displacements.square().sum(-1)
-            logits = self._logits(squares, columns)
+            scales = self._scales(columns)
+            logits = self._logits(squares, scales)
             if self.leave_out:
                 same = (squares == 0) & pending[:, None]
                 # Finite, so that a block of nothing else has no 0/0; it weighs nothing beside any other.
                 logits = torch.where(same & (same.cumsum(1) == 1), torch.finfo(logits.dtype).min / 4, logits)
                 pending = pending & ~same.any(1)
-            yield displacements, logits
+            yield displacements, logits, scales
 
-    def _logits(self, squares: Float[Tensor, "points block"], which: Tensor | slice) -> Float[Tensor, "points block"]:
-        own, base = self.bandwidth[:, None], self.base[:, None]
-        return -squares / (2 * own * (base if self.ratios is None else base * self.ratios[which]))
+    def _scales(self, which: Tensor | slice) -> Tensor:
+        """Return σⱼ of some samples."""
+        return self.base[:, None] if self.ratios is None else self.base[:, None] * self.ratios[which]
+
+    def _logits(self, squares: Float[Tensor, "points block"], scales: Tensor) -> Float[Tensor, "points block"]:
+        return -squares / (2 * self.bandwidth[:, None] * scales)
 
     def moments(self) -> _Moments:
         """Normalize the weights and average the displacements in one pass, by streaming log-sum-exp."""
-        log_total, shift, log_square = None, self.points, self.bandwidth
-        for displacements, logits in self:
+        log_total, shift, log_square, scale = None, self.points, self.bandwidth, self.base
+        for displacements, logits, scales in self:
             block_total = logits.logsumexp(1)
             block_square = (2 * logits).logsumexp(1)
-            block_shift = torch.einsum("nb,nbd->nd", logits.softmax(1), displacements)
+            weights = logits.softmax(1)
+            block_shift = torch.einsum("nb,nbd->nd", weights, displacements)
+            block_scale = (weights * scales).sum(1)
             if log_total is None:
-                log_total, shift, log_square = block_total, block_shift, block_square
+                log_total, shift, log_square, scale = block_total, block_shift, block_square, block_scale
                 continue
             log_total = torch.logaddexp(log_total, block_total)
-            shift = shift + (block_total - log_total).exp()[:, None] * (block_shift - shift)
+            share = (block_total - log_total).exp()
+            shift = shift + share[:, None] * (block_shift - shift)
+            scale = scale + share * (block_scale - scale)
             log_square = torch.logaddexp(log_square, block_square)
         assert log_total is not None
-        return _Moments(log_total, shift, log_square - 2 * log_total)
+        # With one σ for all samples that is σ itself, without rounding.
+        common = self.bandwidth if self.ratios is None else (self.bandwidth * scale).sqrt()
+        return _Moments(log_total, shift, log_square - 2 * log_total, common)
 
     def rows(self, *, centered: bool) -> Iterator[Float[Tensor, "points block dim"]]:
-        """Yield the rows √wⱼ(δⱼ − δ̄)/σ, or √wⱼδⱼ/σ, whose outer products sum to the metric."""
+        """Yield the rows √wⱼ(δⱼ − δ̄)/σ̄, or √wⱼδⱼ/σ̄, whose outer products sum to the metric.
+
+        Where σ follows the density, weights have the variance σᵢσⱼ, and so is what displacements are divided by.
+        """
         moments = self.moments()
-        for displacements, logits in self:
+        for displacements, logits, _ in self:
             # √w through its logarithm: the square root of an underflow has no gradient.
-            roots = (0.5 * (logits - moments.log_total[:, None])).exp() / self.bandwidth[:, None]
+            roots = (0.5 * (logits - moments.log_total[:, None])).exp() / moments.scale[:, None]
             rows = displacements - moments.shift[:, None, :] if centered else displacements
             yield roots[:, :, None] * rows

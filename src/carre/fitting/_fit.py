@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from carre.backend.memory import progress_bar
 from carre.boundary import ArgumentError, Points, as_images, as_points
-from carre.data import Normalization, Table
+from carre.data import ColumnWarning, Normalization, Table, column_concerns
 from carre.fields import NeuralField
 from carre.fitting.plan import FitPlan, check_output, make_plan, seeded
 from carre.fitting.settings import FitSettings, choose_device
@@ -137,6 +137,9 @@ def fit(
     told = locals()
     settings = FitSettings(**{name: told[name] for name in FitSettings.__dataclass_fields__})
     samples = accept_samples(X)
+    concerns = samples.concerns()
+    for concern in concerns:
+        warnings.warn(concern, ColumnWarning, stacklevel=2)
     place = choose_device(device, samples.tensor)
     kept = None if checkpoint is None else Checkpoint(checkpoint)
     seed = seed_of(random_state, kept)
@@ -149,6 +152,7 @@ def fit(
         geometry,
         normalization=samples.normalization,
         feature_names=samples.names,
+        concerns=concerns,
         parameters=parameters,
         verbose=verbose,
     )
@@ -167,6 +171,12 @@ class Samples(NamedTuple):
     def tensor(self) -> Float[Tensor, "n dim"]:
         """The samples, flat."""
         return self.points.tensor.detach()
+
+    def concerns(self) -> tuple[str, ...]:
+        """Say what is odd about their columns, in sentences; images have none."""
+        if self.points.sample_shape is not None:
+            return ()
+        return tuple(map(str, column_concerns(self.tensor.cpu().numpy(), self.names)))
 
 
 def accept_samples(X: Any) -> Samples:

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from carre.boundary import ArgumentError
 
-# Directions whose standard deviation is below this share of the largest are rounding, not data.
-_RELATIVE_TOLERANCE = 1e-5
+# Directions whose standard deviation is below this share of the largest are rounding of their own computation: roots
+# of what second moments lose in float64. What the samples themselves have lost is counted beside it.
+_RELATIVE_TOLERANCE = 1e-7
 # The hull needs a decomposition of size min(n, D); beyond this it is not sought.
 _LARGEST_DECOMPOSITION = 2048
 _ROWS_AT_ONCE, _NUMBERS_AT_ONCE = 2**18, 2**26

@@ -174,7 +174,7 @@ def warnings_of(
     geometry: Geometry, estimate: DimensionEstimate, scales: ScaleTable, checked: Checked
 ) -> tuple[str, ...]:
     """Say what speaks against the fit, in sentences."""
-    found = []
+    found = [f"Of the table that the geometry was learned from: {concern}." for concern in geometry.concerns]
     if len(geometry.landmarks) < _FEW_SAMPLES:
         found.append(
             f"The geometry was learned from only {len(geometry.landmarks)} samples: too few to tell a geometry from "

@@ -54,6 +54,7 @@ def describe(geometry: Geometry, *, weights: Mapping[str, Any]) -> dict[str, Any
     told = {name: value for name, value in geometry.parameters.items() if name not in _NOT_STORED}
     fitted = {name: getattr(geometry, name) for name in _FITTED}
     fitted |= {"n_features_in": geometry.dim, "feature_names_in": geometry.feature_names}
+    fitted["concerns"] = geometry.concerns
     fitted["normalization"] = None if normalization is None else normalization.to_dict()
     return {
         "format": FORMAT,
@@ -113,7 +114,8 @@ def understand(
     """
     try:
         center, numbers = tensors["frame.center"], decode(config["field"])
-        plan, fitted = decode(config["model"]), decode(config["fitted"])
+        # The first release did not look at columns.
+        plan, fitted = decode(config["model"]), {"concerns": (), **decode(config["fitted"])}
         _check_values(fitted, numbers, ambient=len(center))
         frame, shape = AffineFrame(center, numbers["scale"], tensors.get("frame.basis")), fitted["sample_shape"]
         model = rebuild(plan, frame, tensors, sample_shape=shape, network=network, denoiser=denoiser)
@@ -128,6 +130,7 @@ def understand(
             scale_profile=_profile(config["scale_profile"], tensors),
             normalization=None if normalization is None else Normalization.from_dict(normalization),
             feature_names=fitted["feature_names_in"],
+            concerns=fitted["concerns"],
             parameters=parameters,
             device=device,
             verbose=parameters.get("verbose", True),
@@ -266,6 +269,7 @@ _RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "rank": _SIZE,
     "n_features_in": _SIZE,
     "feature_names_in": _NAMES,
+    "concerns": ("a list of strings", lambda value: _are(lambda sentence: isinstance(sentence, str), value)),
     "sample_shape": _SHAPE,
     "scale": _POSITIVE,
     "ridge": _NOT_NEGATIVE,

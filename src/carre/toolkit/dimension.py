@@ -16,13 +16,18 @@ from carre.boundary import ArgumentError
 from carre.fields import Bandwidth, DataField, MetricField, NoDenoiserError
 from carre.metric import Metric
 from carre.toolkit.question import ask, check_number
-from carre.toolkit.scale import ScaleProfile
+from carre.toolkit.scale import CLEAR_GAP, ScaleProfile
 
 _TANGENT_ABOVE = 0.5
-# At the edge of flat data the eigenvalue across the edge falls to 1 − 2/π = 0.36, and to 0.2 one σ beyond it; normal
-# directions have less. With the squared mean displacement, 2/π at the edge, it is 1 again, and 0.72 at least wherever
-# the eigenvalue alone is below ½. Directions that fade out gradually have less: λ + λ(1 − λ) on average.
-_EDGE_ABOVE, _EDGE_TOGETHER = 0.2, 0.7
+# At the edge of flat data the eigenvalue λ across the edge falls to 1 − 2/π = 0.36, to 0.2 one σ beyond it; what it
+# lacks is in the mean, whose squared displacement makes it at least 0.72 again. Curvature displaces the mean, too, but
+# by σ²; in 2m(σ/√2) − m(σ) that cancels, and of the edge this is left, in units of σ: at least 0.6 of 2.4(½ − λ), and
+# 0.07 where the eigenvalue alone is just below ½ [THEORY §4.4].
+_EDGE_ABOVE, _EDGE_TOGETHER, _EDGE_SHIFT, _LEAST_SHIFT = 0.2, 0.7, 1.5, 0.05
+# Noise gives all normal directions such an eigenvalue, and moves points along some. At an edge most others are 0.
+_UNEXPLAINED = 0.5
+# The denoiser is also asked at a scale that is smaller by this factor.
+FINER = 2**0.5
 SPECTRAL_METHODS = ("count", "gap", "trace", "participation")
 # How far the scale is varied for the uncertainty, up and down.
 _SCALE_FACTORS = (2**-0.5, 2**0.5)
@@ -131,8 +136,9 @@ def local_dimension(
     """Count the directions along which the data extend from each point, also at their edges.
 
     The recommended estimator. An eigenvector u of G counts if its eigenvalue λ is above ½, or if λ is above 0.2 and the
-    mean square displacement λ + (u·(m(y) − y)/σ)² is above 0.7: at an edge the data lie to one side only, and what
-    the variance lacks is in the mean.
+    data lie to one side along u, as at an edge: the mean square displacement λ + (u·(m(y) − y)/σ)² is above 0.7, and
+    with curvature taken off, m = 2m(y; σ/√2) − m(y; σ), the mean is still displaced by more than 1.5(½ − λ)σ. Where
+    more than a third of such directions is not explained so, they are noise.
 
     Args:
         field: The field; without a denoiser edges are not seen.
@@ -159,23 +165,49 @@ def local_dimension(
     return question.answer(part, progress=progress)
 
 
-def count_directions(
-    metric: Metric, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"], mean: Float[Tensor, "n dim"]
-) -> Int[Tensor, " n"]:
-    """Count the directions along which the data extend from each point, given G and E[X | Y=y] there."""
+def count_directions(metric: Metric, shifts: tuple[Tensor, Tensor] | None) -> Int[Tensor, " n"]:
+    """Count the directions along which the data extend from each point, given G and `edge_shifts` there, if known."""
+    if shifts is None:
+        return (metric.eigenvalues() > _TANGENT_ABOVE).sum(-1)
     spectrum = metric.spectrum()
-    along = torch.einsum("ndk,nd->nk", spectrum.vectors, (mean - points) / bandwidth[:, None]).square()
-    at_edge = (spectrum.values > _EDGE_ABOVE) & (spectrum.values + along > _EDGE_TOGETHER)
-    return ((spectrum.values > _TANGENT_ABOVE) | at_edge).sum(-1)
+    values = spectrum.values
+    displaced, uncurved = (torch.einsum("ndk,nd->nk", spectrum.vectors, shift).abs() for shift in shifts)
+    is_tangent = values > _TANGENT_ABOVE
+    is_between = ~is_tangent & (values > _EDGE_ABOVE)
+    is_edge = is_between & (values + displaced.square() > _EDGE_TOGETHER)
+    is_edge &= uncurved > (_EDGE_SHIFT * (_TANGENT_ABOVE - values)).clamp_min(_LEAST_SHIFT)
+    n_edges = is_edge.sum(-1)
+    n_unexplained = is_between.sum(-1) - n_edges
+    return is_tangent.sum(-1) + torch.where(n_unexplained <= _UNEXPLAINED * n_edges, n_edges, 0)
+
+
+def edge_shifts(
+    points: Float[Tensor, "n dim"],
+    bandwidth: Float[Tensor, " n"],
+    mean: Float[Tensor, "n dim"],
+    finer: Float[Tensor, "n dim"],
+) -> tuple[Float[Tensor, "n dim"], Float[Tensor, "n dim"]]:
+    """Compute how far m(y; σ) is displaced, in σ, and 2m(y; σ/√2) − m(y; σ), in which curvature cancels.
+
+    Example:
+        >>> from carre.manifolds import Interval, Sphere
+        >>> def lengths(manifold, point):
+        ...     y, s = torch.tensor([point]).double(), torch.tensor([0.2]).double()
+        ...     shifts = edge_shifts(y, s, manifold.posterior(y, s).mean, manifold.posterior(y, s / FINER).mean)
+        ...     return [round(float(shift.norm()), 2) for shift in shifts]
+        >>> lengths(Interval(0.0, 1.0), [0.0]), lengths(Sphere(2), [1.0, 0.0, 0.0])
+        ([0.8, 0.33], [0.2, 0.0])
+    """
+    return (mean - points) / bandwidth[:, None], (2 * finer - mean - points) / bandwidth[:, None]
 
 
 def _count_at(field: MetricField, points: Tensor, bandwidth: Tensor) -> Int[Tensor, " n"]:
     try:
-        mean = field.denoise(points, bandwidth)
+        mean, finer = field.denoise(points, bandwidth), field.denoise(points, bandwidth / FINER)
     except NoDenoiserError:
         # An uncentered field has no denoiser; its metric holds the displacement already.
-        mean = points
-    return count_directions(field.metric(points, bandwidth), points, bandwidth, mean)
+        return count_directions(field.metric(points, bandwidth), None)
+    return count_directions(field.metric(points, bandwidth), edge_shifts(points, bandwidth, mean, finer))
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,7 +361,9 @@ def recommend_rank(dimensions: np.ndarray, rank: int, hull_dim: int) -> RankAdvi
 
 
 def rank_cuts_off(profile: ScaleProfile, hull_dim: int) -> str | None:
-    """Say that the rank is too small at the chosen scale, if it is: its last eigenvalue should be near 0.
+    """Say that the rank is too small, if it is: its last eigenvalue should be near 0 at the chosen scale.
+
+    Where that scale was chosen for want of a clear gap, also at the smaller ones.
 
     Example:
         >>> from carre.fields import ExactField, ScoreField
@@ -340,11 +374,13 @@ def rank_cuts_off(profile: ScaleProfile, hull_dim: int) -> str | None:
         >>> told.split(":")[0]
         'rank 1 is too small'
     """
-    rank = profile.eigenvalues.shape[1]
-    least = float(profile.eigenvalues[profile.chosen][-1])
-    if rank >= hull_dim or least <= 0.5:
+    rank, chosen = profile.eigenvalues.shape[1], profile.chosen
+    is_clear = profile.gap[chosen] >= CLEAR_GAP
+    least = np.where(profile.is_admissible, profile.eigenvalues[:, -1], 0.0)[chosen if is_clear else 0 : chosen + 1]
+    if rank >= hull_dim or least.max() <= _TANGENT_ABOVE:
         return None
+    sigma = profile.bandwidth[chosen + 1 - len(least) + int(least.argmax())]
     return (
-        f"rank {rank} is too small: at the chosen scale even the last eigenvalue averages {least:.2f}, so dimensions "
-        f"are cut off. Raise rank (up to {hull_dim})"
+        f"rank {rank} is too small: at σ = {sigma:.3g} even the last eigenvalue averages {least.max():.2f}, so "
+        f"dimensions are cut off. Raise rank (up to {hull_dim})"
     )

@@ -19,11 +19,11 @@ from carre.metric import AffineFrame
 from carre.neighbors import build_index
 from carre.neighbors.engines import checked_kind
 from carre.toolkit.question import ask
-from carre.toolkit.validity import miscalibration
+from carre.toolkit.validity import residuals
 from carre.training import DataScale
 
 _CALIBRATION_LIMIT = 0.3
-_CLEAR_GAP = 0.4
+CLEAR_GAP = 0.4
 # A point leaves the common scale only for a gap that is wider by this much: gaps of single points are noisy.
 _WORTH_LEAVING = 0.05
 # Of the samples that a kernel is chosen for, so many judge it.
@@ -120,29 +120,40 @@ def choose_bandwidth(
     samples = as_points(samples, dim=field.dim, name="samples").tensor
     grid = _checked_grid(grid)
 
-    def statistics(sigma: float) -> tuple[np.ndarray, float, float, float]:
+    most = field.dim if max_dimension is None else max_dimension
+
+    def statistics(sigma: float) -> tuple[np.ndarray, np.ndarray, float, float, float]:
         values = field.metric(samples, sigma).eigenvalues()[:, :max_dimension]
         clipped = values.clamp(0, 1)
         idempotency = float((clipped * (1 - clipped)).sum() / clipped.sum().clamp_min(1e-12))
+        error, left_out = residuals(field, samples, sigma, generator) if calibrated else (math.nan, math.inf)
+        if clipped.shape[1] < most:
+            # The next eigenvalue is not known, but it is at most the last one, and all that the rank leaves out.
+            clipped = torch.cat([clipped, clipped[:, -1:].clamp_max(max(left_out, 0.0))], 1)
         gap = float(_largest_drops(clipped).mean()) if clipped.shape[1] > 1 else 0.0
-        error = miscalibration(field, samples, sigma, generator) if calibrated else float("nan")
-        return values.mean(0).cpu().numpy(), idempotency, gap, error
+        return values.mean(0).cpu().numpy(), clipped.mean(0).cpu().numpy(), idempotency, gap, error
 
     columns = zip(*map(statistics, grid.tolist()), strict=True)
-    eigenvalues, idempotency, gap, errors = (np.array(column) for column in columns)
+    eigenvalues, clipped, idempotency, gap, errors = (np.array(column) for column in columns)
     admissible = errors < _CALIBRATION_LIMIT if calibrated else np.ones(len(grid), dtype=bool)
-    supported = admissible & (grid >= 0.99 * supported_from)
+    # Where a rank below D may cut a direction off, G looks like a projector whatever the data are.
+    is_cut = (clipped[:, -1] > 0.5) & (eigenvalues.shape[1] < most)
+    supported = admissible & (grid >= 0.99 * supported_from) & ~is_cut
     widest = gap[admissible].max(initial=0.0)
     if not admissible.any():
         chosen = int(errors.argmin())
         reason = f"no scale is calibrated within {_CALIBRATION_LIMIT}; this one comes nearest. Train longer"
-    elif widest >= _CLEAR_GAP:
-        chosen, reason = _widest_gap(gap, eigenvalues, admissible, supported)
-    else:
-        chosen = int(np.where(supported if supported.any() else admissible, idempotency, np.inf).argmin())
+    elif widest >= CLEAR_GAP:
+        chosen, reason = _widest_gap(gap, clipped, admissible, supported)
+    elif (admissible & ~is_cut).any():
+        eligible = supported if supported.any() else admissible & ~is_cut
+        chosen = int(np.where(eligible, idempotency, np.inf).argmin())
         of_those = f"of those at which samples have neighbors (σ ≥ {supported_from:.3g}), " if supported.any() else ""
         reason = f"no scale has a clear spectral gap (at most {widest:.2f}); {of_those}this one makes G most nearly "
         reason += "a projector"
+    else:
+        chosen = int(np.where(admissible, clipped[:, -1], np.inf).argmin())
+        reason = f"rank {eigenvalues.shape[1]} may cut dimensions off at every scale, least here. Raise rank"
     if chosen in (0, len(grid) - 1):
         reason += f"; it lies at the {'lower' if chosen == 0 else 'upper'} end of the trained range"
     return ScaleProfile(grid, eigenvalues, idempotency, gap, errors, chosen, reason)
@@ -157,14 +168,12 @@ def _checked_grid(grid: Any, *, name: str = "grid") -> np.ndarray:
     return array
 
 
-def _widest_gap(
-    gap: np.ndarray, eigenvalues: np.ndarray, admissible: np.ndarray, supported: np.ndarray
-) -> tuple[int, str]:
+def _widest_gap(gap: np.ndarray, clipped: np.ndarray, admissible: np.ndarray, supported: np.ndarray) -> tuple[int, str]:
     """Find the widest gap; of structures with different numbers of dimensions, that of the finest one."""
     # So many eigenvalues stand before the largest drop of the mean spectrum.
-    position = 1 + np.diff(eigenvalues.clip(0, 1)).argmin(1)
+    position = 1 + np.diff(clipped).argmin(1)
     widest = int(np.where(admissible, gap, -np.inf).argmax())
-    finer = supported & (gap >= _CLEAR_GAP) & (position > position[widest])
+    finer = supported & (gap >= CLEAR_GAP) & (position > position[widest])
     if not finer.any():
         return widest, f"the spectral gap is widest here ({gap[widest]:.2f})"
     finest = finer & (position == position[finer].max())
@@ -347,9 +356,11 @@ def choose_kernel(
         profiles.append(replace(profile, chosen=chosen, reason=why))
     best, chosen, why = _pick(profiles, scale.supported_from())
     k, sigma = candidates[best], float(grid[chosen])
-    field = KernelField(wide, n_neighbors=k, index=index, **options)
+    # Asked at one of its samples, it leaves that one out, as it was without those that judged it.
+    k_left = None if k is None else min(k, len(wide) - 1)
+    field = KernelField(wide, n_neighbors=k_left, index=index, self_neighbor="drop", **options)
     reason = f"n_neighbors={'all' if k is None else k}, σ={sigma:.3g}: {why}"
-    return KernelChoice(field, sigma, k, candidates, tuple(profiles), reason)
+    return KernelChoice(field, sigma, k_left, candidates, tuple(profiles), reason)
 
 
 def _candidates(
@@ -376,7 +387,7 @@ def _pick(profiles: Sequence[ScaleProfile], supported_from: float) -> tuple[int,
         np.stack([getattr(profile, name) for profile in profiles]) for name in ("idempotency", "gap", "calibration")
     )
     calibrated = errors < _CALIBRATION_LIMIT
-    clear = calibrated & (gap >= _CLEAR_GAP)
+    clear = calibrated & (gap >= CLEAR_GAP)
     supported = calibrated & (profiles[0].bandwidth >= supported_from)
     if not calibrated.any():
         flat = int(errors.argmin())

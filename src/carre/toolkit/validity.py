@@ -286,18 +286,22 @@ def calibration_error(
         True
     """
     question = ask(field, samples, bandwidth, name="samples", task="calibration")
-    return miscalibration(bare(field), question.points, float(question.bandwidth[0]), generator)
+    return residuals(bare(field), question.points, float(question.bandwidth[0]), generator)[0]
 
 
-def miscalibration(
+def residuals(
     field: MetricField, samples: Float[Tensor, "n dim"], bandwidth: float, generator: torch.Generator | None
-) -> float:
-    """Compute the calibration error at one σ."""
+) -> tuple[float, float]:
+    """Compute the calibration error at one σ, and how much of the trace of G its rank leaves out.
+
+    The trace is that of the residuals, E|x − m̂|²/σ², which the denoiser alone knows.
+    """
     pairs = perturb(samples, samples.new_full((len(samples),), bandwidth), generator=generator)
     spectrum = field.metric(pairs.points, bandwidth).spectrum()
     residual = (samples - field.denoise(pairs.points, bandwidth)) / bandwidth
     found = torch.einsum("ndk,nd->nk", spectrum.vectors, residual).square().mean(0)
-    return float((found - spectrum.values.mean(0)).abs().sum() / found.sum())
+    left_out = residual.square().sum(1).mean() - found.sum()
+    return float((found - spectrum.values.mean(0)).abs().sum() / found.sum()), float(left_out)
 
 
 def predictive_score(

@@ -15,7 +15,10 @@ _SPACING = 1 / 9
 _LOOK_BACK = 0.67
 # A gain is one if it is beyond so many of its standard errors.
 _STANDARD_ERRORS = 2.0
-_FEWEST_STEPS, _FEWEST_POLISH = 400, 150
+# Learning lasts so many of the first rounds at least.
+_FEWEST_ROUNDS, _FEWEST_POLISH = 3, 150
+# Worse by so many times what would be worth going on is worse by far.
+_FAR_WORSE = 10.0
 # After so many steps, easy data gain far less than this.
 _TRIED, _HARD = 1500, 1.0
 
@@ -25,7 +28,8 @@ class Schedule:
 
     The rate can be extended: nothing before the decay depends on when it begins. That is when the evidence says that
     more learning brings nothing, or when what is left of the budget is needed for decay and polish. Both last as long,
-    measured by what went before, however early that was.
+    measured by what went before, however early that was. A decay in which all gets worse is cut short: few samples are
+    being learned by heart.
 
     Args:
         config: Budget and recipe.
@@ -38,6 +42,7 @@ class Schedule:
         self._polish = config.polish if polishes and config.polish * config.max_steps >= _FEWEST_POLISH else 0.0
         self._decay = config.decay + config.polish - self._polish
         self.settled: float | None = None
+        self.worsened: float | None = None
 
     def spent(self, steps: int, seconds: float) -> float:
         """Compute the share of the budget that is spent, by steps or by seconds."""
@@ -50,14 +55,19 @@ class Schedule:
         return 1 - self._decay - self._polish if self.settled is None else self.settled
 
     @property
-    def end(self) -> float:
-        """The share of the budget that the whole run takes, as far as is known."""
-        return self.decay_from / (1 - self._decay - self._polish)
-
-    @property
     def polish_from(self) -> float:
         """Where the mean is done."""
-        return self.end * (1 - self._polish)
+        learning = 1 - self._decay - self._polish
+        return self.decay_from * (1 - self._polish) / learning if self.worsened is None else self.worsened
+
+    @property
+    def end(self) -> float:
+        """The share of the budget that the whole run takes, as far as is known."""
+        return self.polish_from / (1 - self._polish)
+
+    def has_cooled(self, spent: float) -> bool:
+        """Say whether the decay is half over: what still gets worse then does not because the rate is high."""
+        return spent >= (self.decay_from + self.polish_from) / 2
 
     def rate(self, step: int, spent: float) -> float:
         """Return the learning rate: a linear warm-up, nearly constant at first and ever lower, and a decay to zero."""
@@ -70,7 +80,7 @@ class Schedule:
     def polish_rate(self, spent: float) -> float:
         """Return the learning rate of the polish: a short rise, and a cosine to zero."""
         done = min(max((spent - self.polish_from) / max(self.end - self.polish_from, 1e-12), 0.0), 1.0)
-        return 0.5 * self.config.learning_rate * min(done / 0.05 + 0.02, 1.0) * 0.5 * (1 + math.cos(math.pi * done))
+        return self.config.learning_rate * min(done / 0.05 + 0.02, 1.0) * 0.5 * (1 + math.cos(math.pi * done))
 
     def evaluates(self, steps: int, latest: int, spent: float) -> bool:
         """Say whether an evaluation is due; not shortly before the one at the end of learning."""
@@ -102,14 +112,33 @@ class Evidence:
         return float(difference.mean()), float(difference.std() / math.sqrt(len(difference)))
 
 
-def is_done(steps: int, gain: float, noise: float, worth: float) -> bool:
+def is_done(config: TrainingConfig, steps: int, gain: float, noise: float) -> bool:
     """Say whether a gain on the held-out pairs is none, or less than it would have to be to go on.
 
     Example:
-        >>> is_done(1000, 0.3, 0.01, worth=0.04), is_done(1000, 0.03, 0.001, worth=0.04)
+        >>> config = TrainingConfig(worth=0.04)
+        >>> is_done(config, 1000, 0.3, 0.01), is_done(config, 1000, 0.03, 0.001)
         (False, True)
     """
-    return steps >= _FEWEST_STEPS and gain < max(_STANDARD_ERRORS * noise, worth)
+    return _is_tried(config, steps) and gain < max(_STANDARD_ERRORS * noise, config.worth)
+
+
+def is_worse(config: TrainingConfig, steps: int, gain: float, noise: float) -> bool:
+    """Say whether the held-out pairs are predicted worse than they were: beyond chance, or by far.
+
+    What is learned by heart costs a few pairs very much, so that the standard error is large.
+
+    Example:
+        >>> config = TrainingConfig(worth=0.04)
+        >>> [is_worse(config, 1000, gain, noise) for gain, noise in ((-0.3, 0.01), (-0.01, 0.01), (-7.0, 5.0))]
+        [True, False, True]
+    """
+    return _is_tried(config, steps) and gain < -min(_STANDARD_ERRORS * noise, _FAR_WORSE * config.worth)
+
+
+def _is_tried(config: TrainingConfig, steps: int) -> bool:
+    """Say whether there were enough steps for the evidence to mean something."""
+    return steps >= _FEWEST_ROUNDS * config.round_steps
 
 
 def is_hard(steps: int, gain: float) -> bool:

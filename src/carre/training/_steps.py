@@ -33,6 +33,7 @@ from carre.training.objective import Objective
 _GRAPH_WARMUP = 3
 # Of the points that the factor alone is taught at, these are clean.
 _CLEAN_SHARE = 0.3
+_N_TYPICAL = 4096
 
 
 class Stepper:
@@ -244,6 +245,8 @@ class Polisher(Stepper):
     def __init__(self, model: MetricModel, *rest: Any) -> None:
         assert model.mean is not None
         model.mean.requires_grad_(False)
+        # Per coordinate, of as many samples as tell.
+        self.energy = rest[0][:_N_TYPICAL].square().mean()
         super().__init__(model, *rest)
 
     def batch(self) -> Perturbation:
@@ -253,8 +256,8 @@ class Polisher(Stepper):
         drawn = samples[torch.randint(len(samples), (count,), generator=random, device=device)]
         levels = torch.rand((count, 2), generator=random, device=device, dtype=samples.dtype)
         share = levels[:, 0].sqrt() * (levels[:, 1] > _CLEAN_SHARE)
-        # A clean point is no likely one at a scale as large as the data, and the denoiser has never seen any.
-        least = bandwidth.square() / (1 + bandwidth.square())
+        # Where noise in all coordinates is as large as the data, the denoiser has seen nothing like a clean point.
+        least = bandwidth.square() / (self.energy + bandwidth.square())
         noisy = perturb(drawn, bandwidth * (least + (1 - least) * share), generator=random)
         return Perturbation(noisy.points, bandwidth, noisy.displacement, drawn)
 

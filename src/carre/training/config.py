@@ -25,17 +25,17 @@ _LARGEST_SUPPORT = 0.25
 _LARGEST_RANK = 128
 _DENSE_DIMENSION = 4.5
 # On a GPU, more samples are worth larger batches: few samples are learned by heart when each is seen too often.
-_BATCHES = (1024, 4096)
+_BATCHES = (1024, 4096, 16_384)
 _SAMPLES_PER_DRAW = 16
-# The most steps on a GPU, at the smaller and the larger batch, half a minute on an H200; those on a CPU.
-_MOST_STEPS, _MOST_STEPS_CPU = (28_000, 20_000), 6000
+# The most steps on a GPU at each batch, half a minute on an H200; those on a CPU.
+_MOST_STEPS, _MOST_STEPS_CPU = {1024: 28_000, 2048: 24_000, 4096: 22_000, 8192: 16_000, 16_384: 10_500}, 6000
 # What half more steps must have brought to go on, in nats per sample, and the steps between the first
 # evaluations: steps are dear on a CPU.
 _FEW_DIMENSIONS = 16
-_WORTH, _ROUND_STEPS = {"cpu": 0.06, "cuda": 0.04}, {"cpu": 100, "cuda": 200}
+_WORTH, _ROUND_STEPS = {"cpu": 0.13, "cuda": 0.02}, {"cpu": 100, "cuda": 600}
 # The network for data that turn out to be hard: width, blocks, batch, and steps for so many samples; more samples are
 # worth more steps.
-_WIDE, _WIDE_BLOCKS, _WIDE_STEPS, _WIDE_SAMPLES = 1024, 4, 27_000, 2**17
+_WIDE, _WIDE_BLOCKS, _WIDE_STEPS, _WIDE_SAMPLES = 1024, 4, 29_000, 2**17
 # Of U-Nets, on a CPU and on a GPU. In its steps a CPU gets a first impression of small images, no more.
 _IMAGE_BATCH = {"cpu": 32, "cuda": 512}
 _IMAGE_STEPS = {"cpu": 500, "cuda": 20_000}
@@ -80,7 +80,8 @@ class TrainingConfig:
         polish_batch: Points per step there.
         cooling: Steps after which the learning rate, constant until then, falls like the inverse root of the steps.
         evaluations: How many evaluations on the held-out samples there are at least, if the budget is spent.
-        round_steps: Steps between the first evaluations, at most; later they are further apart.
+        round_steps: Steps between the first evaluations, at most; later they are further apart. Learning is not done
+            before three such rounds.
         mixed_precision: bfloat16 matrix products on a GPU. Noise, losses and weights stay in float32.
         cuda_graph: Replay the step as one CUDA graph. Ignored on a CPU.
         seed: Of everything random in training.
@@ -101,7 +102,7 @@ class TrainingConfig:
     n_draws: int = 8
     jacobian_weight: float = 10.0
     probes: str = "range"
-    probe_floor: float = 0.3
+    probe_floor: float = 0.1
     learning_rate: float = 2e-3
     warmup: int = 100
     betas: tuple[float, float] = (0.9, 0.99)
@@ -111,10 +112,10 @@ class TrainingConfig:
     until_done: bool = True
     worth: float = 0.04
     gives_up: bool = False
-    decay: float = 0.2
+    decay: float = 0.4
     polish: float = 0.3
     polish_batch: int = 512
-    cooling: int = 1000
+    cooling: int = 2000
     evaluations: int = 10
     round_steps: int = 200
     mixed_precision: bool = False
@@ -199,11 +200,11 @@ class DataScale:
 
     def max_steps(self, device: torch.device) -> int:
         """Return the most optimizer steps; training ends sooner when it is done."""
-        return _MOST_STEPS[self.batch_size(device) > _BATCHES[0]] if device.type == "cuda" else _MOST_STEPS_CPU
+        return _MOST_STEPS[self.batch_size(device)] if device.type == "cuda" else _MOST_STEPS_CPU
 
     def learning_rate(self, width: int, batch_size: int) -> float:
-        """Return the peak learning rate: 2e-3 at width 128, less for wider networks."""
-        return 2e-3 * math.sqrt(128 / max(width, 128))
+        """Return the peak learning rate: 4e-3 at width 128, less for wider networks."""
+        return 4e-3 * math.sqrt(128 / max(width, 128))
 
     def harder(self, device: torch.device) -> tuple[int, int, dict[str, Any]] | None:
         """Return width, blocks and training of a network for data that prove hard; None where there is none."""
@@ -213,6 +214,8 @@ class DataScale:
         rate = self.learning_rate(_WIDE, _BATCHES[1])
         changes = {"batch_size": _BATCHES[1], "polish_batch": _BATCHES[1], "max_steps": steps, "learning_rate": rate}
         changes |= {"n_references": 0, "mixed_precision": torch.cuda.is_bf16_supported(), "gives_up": False}
+        # It will hardly be done before its steps are spent, so that the rate need not wait for that.
+        changes |= {"decay": 0.45, "polish": 0.35, "cooling": 100 * steps}
         return _WIDE, _WIDE_BLOCKS, changes
 
     def n_references(self, dim: int) -> int:
@@ -230,7 +233,7 @@ class DataScale:
         if self.dimension <= _DENSE_DIMENSION:
             return _BATCHES[0]
         draws = max(self.n_samples // _SAMPLES_PER_DRAW, 1)
-        return min(max(1 << (draws.bit_length() - 1), _BATCHES[0]), _BATCHES[1])
+        return min(max(1 << (draws.bit_length() - 1), _BATCHES[0]), _BATCHES[2])
 
     def worth(self, dim: int, device: torch.device) -> float:
         """Return what half more steps must have brought for training to go on; on a CPU more in many dimensions.
@@ -273,8 +276,8 @@ class ImageScale(DataScale):
         return _IMAGE_STEPS.get(device.type, _IMAGE_STEPS["cpu"])
 
     def learning_rate(self, width: int, batch_size: int) -> float:
-        """Return the peak learning rate: 1e-3, and up to twice that for large batches; the same for all sizes."""
-        return _IMAGE_RATE * min(max(math.sqrt(batch_size / 128), 1.0), 2.0)
+        """Return the peak learning rate, the same for all sizes."""
+        return _IMAGE_RATE
 
     def n_references(self, dim: int) -> int:
         """Return the size of the reference set: at large scales images have neighbors, too; 0 if they are too large."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from carre.boundary import ArgumentError
 from carre.matching import BandwidthDistribution
 from carre.networks import MetricModel
-from carre.training._schedule import Evidence, Schedule, is_done, is_hard
+from carre.training._schedule import Evidence, Schedule, is_done, is_hard, is_worse
 from carre.training._steps import Polisher, Stepper
 from carre.training.checkpoint import Checkpoint, digest, fingerprint, postponed
 from carre.training.config import TrainingConfig
@@ -184,7 +184,7 @@ class _Run:
             is_evaluated, is_last = False, True
         if is_evaluated:
             self._evaluate(spent)
-        if is_last:
+        if is_last or (schedule.worsened == spent and not history.stop_reason):
             self._finish_phase()
         if is_evaluated or self._is_overdue():
             self.write()
@@ -200,7 +200,7 @@ class _Run:
         return bad_step is None
 
     def _evaluate(self, spent: float) -> None:
-        """Note an evaluation, keep the weights if it is the best one, and decide whether learning is done."""
+        """Note an evaluation, keep the weights if it is the best one, and decide how to go on."""
         history, schedule, config, average = self.history, self.schedule, self.task.config, self.stepper.average()
         evaluation, values = self.monitor.evaluate(
             average, self.task.objective, step=history.steps, seconds=self.seconds
@@ -213,12 +213,17 @@ class _Run:
         if history.kept < 0 or evaluation.loss < history.evaluations[history.kept].loss + allowed:
             history.kept, self.best = len(history.evaluations), copy.deepcopy(average.state_dict())
         history.evaluations.append(evaluation)
-        if found is not None and schedule.settled is None and spent < schedule.decay_from:
+        if found is None or self.is_polishing:
+            return
+        if schedule.settled is None and spent < schedule.decay_from:
             history.gained, history.gained_noise = found
-            if config.until_done and is_done(history.steps, *found, config.worth):
+            if config.until_done and is_done(config, history.steps, *found):
                 schedule.settled = spent
             elif config.gives_up and is_hard(history.steps, found[0]):
                 history.stop_reason = TOO_HARD
+        elif config.until_done and schedule.has_cooled(spent) and is_worse(config, history.steps, *found):
+            schedule.worsened = spent
+            history.gained, history.gained_noise = found
 
     def _finish_phase(self) -> None:
         """Go on with the polish, or end."""
@@ -226,7 +231,8 @@ class _Run:
         if schedule.polish_from < schedule.end and not self.is_polishing:
             self._polish()
         else:
-            history.stop_reason = SPENT if schedule.settled is None else DONE
+            is_done_early = schedule.settled is not None or schedule.worsened is not None
+            history.stop_reason = DONE if is_done_early else SPENT
 
     def _polish(self) -> None:
         """Freeze the mean, and go on with the factor alone."""
@@ -242,7 +248,7 @@ class _Run:
         history.evaluations = [Evaluation(**{**one, "gain": tuple(one["gain"])}) for one in progress["evaluations"]]
         for key in ("steps", "kept", "stop_reason", "gained", "gained_noise"):
             setattr(history, key, progress[key])
-        self.schedule.settled = progress["settled"]
+        self.schedule.settled, self.schedule.worsened = progress["settled"], progress["worsened"]
         self.best = {name.removeprefix(_BEST): value for name, value in tensors.items() if name.startswith(_BEST)}
         past = {name.removeprefix(_EVIDENCE): value for name, value in tensors.items() if name.startswith(_EVIDENCE)}
         self.evidence.values = {int(step): past[step] for step in sorted(past, key=int)}
@@ -266,6 +272,7 @@ class _Run:
         past = {f"{_EVIDENCE}{step}": value for step, value in self.evidence.values.items()}
         tensors = {**self.stepper.state(), **best, **past, _RANDOM: torch.get_rng_state()}
         progress = dataclasses.asdict(self.history) | {"seconds": time.perf_counter() - self.start}
-        progress |= {"settled": self.schedule.settled, "is_polishing": self.is_polishing}
+        progress |= {"settled": self.schedule.settled, "worsened": self.schedule.worsened}
+        progress |= {"is_polishing": self.is_polishing}
         self.checkpoint.write(self.facts, progress, tensors)
         self._written_at, self._last = self.history.steps, time.monotonic()
