@@ -63,8 +63,8 @@ def test_an_exact_denoiser_teaches_the_exact_tangents_from_nothing():
     torch.manual_seed(0)
     model = build_model(3, 4, width=48, n_blocks=2, spread=1.0, mean=mean)
     taught = polisher(model, sphere(2000), LogUniform(0.1, 0.5), polish_batch=128)
-    for step in range(400):
-        taught.step(3e-3 * (1 - step / 400))
+    for step in range(250):
+        taught.step(4e-3 * (1 - step / 250))
     points = sphere(200)
     with torch.no_grad():
         factor = taught.average().factor(points, torch.full((200,), 0.3))

@@ -81,24 +81,24 @@ def test_a_gain_is_told_from_chance_by_pairs():
 
 @pytest.mark.slow
 def test_easy_data_are_done_long_before_the_ceiling_and_hard_ones_ask_for_a_larger_network(monkeypatch):
-    monkeypatch.setattr("carre.training._schedule._TRIED", 300)
+    monkeypatch.setattr("carre.training._schedule._TRIED", 200)
     monkeypatch.setattr("carre.training._schedule._FEWEST_ROUNDS", 1)
     line = torch.linspace(-1.7, 1.7, 300)[:, None]
     torch.manual_seed(0)
     model = build_model(1, 1, width=16, n_blocks=1, spread=1.0)
-    config = TrainingConfig(max_steps=20_000, batch_size=32, gives_up=True, n_references=0)
+    config = TrainingConfig(max_steps=20_000, batch_size=32, gives_up=True, n_references=0, worth=0.1, round_steps=100)
     history = train(model, line[::2], line[1::2], LogUniform(0.1, 1.0), Objective(), config)
     assert history.stop_reason == "done"
-    assert history.steps < 3000
+    assert history.steps < 1500
     assert history.evaluations[-1].improvement < 0.1
     angle = torch.rand(3000, 1, generator=torch.Generator().manual_seed(1)) * 2 * math.pi
     curve = torch.cat([(k * angle + k**2).sin() for k in range(1, 33)], 1) * 2**0.5
     torch.manual_seed(0)
     model = build_model(32, 4, width=16, n_blocks=1, spread=1.0)
-    config = TrainingConfig(max_steps=20_000, batch_size=64, gives_up=True, n_references=0)
+    config = TrainingConfig(max_steps=20_000, batch_size=64, gives_up=True, n_references=0, round_steps=100)
     history = train(model, curve[:2000], curve[2000:], LogUniform(0.03, 3.0), Objective(), config)
     assert history.stop_reason == "a larger network is needed"
-    assert 300 <= history.steps < 800
+    assert 200 <= history.steps < 500
 
 
 def test_the_predictive_loss_is_least_for_the_true_metric():
