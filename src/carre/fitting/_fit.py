@@ -359,11 +359,12 @@ def seed_of(random_state: Any, checkpoint: Checkpoint | None = None) -> int:
 def _warn(geometry: Geometry, n_samples: int) -> None:
     """Warn of a fit that is not to be trusted: few samples, too little training, or too small a rank."""
     few = f"X has only {n_samples} samples: too few to tell a geometry from chance. Collect more"
-    profile = geometry.scale_profile
+    profile, supported = geometry.scale_profile, geometry.supported_from
+    cut = None if profile is None else rank_cuts_off(profile, geometry.hull_dim, supported)
     for message, category in (
         (few if n_samples < _FEW_SAMPLES else None, UserWarning),
         (linear_phase(geometry.history), LinearPhaseWarning),
-        (None if profile is None else rank_cuts_off(profile, geometry.hull_dim), UserWarning),
+        (cut, UserWarning),
     ):
         if message:
             warnings.warn(message, category, stacklevel=3)

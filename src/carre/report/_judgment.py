@@ -189,7 +189,7 @@ def warnings_of(
             "network's, and should not be relied on."
         )
     profile = geometry.scale_profile
-    cut = None if profile is None else rank_cuts_off(profile, geometry.hull_dim)
+    cut = None if profile is None else rank_cuts_off(profile, geometry.hull_dim, geometry.supported_from)
     if cut:
         found.append(f"The rank of the fit cuts the dimension off: {cut}.")
     if scales.notes[scales.chosen]:

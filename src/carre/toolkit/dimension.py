@@ -360,10 +360,10 @@ def recommend_rank(dimensions: np.ndarray, rank: int, hull_dim: int) -> RankAdvi
     return RankAdvice(advice, dimension, f"2d + 2 for data of dimension up to {dimension}")
 
 
-def rank_cuts_off(profile: ScaleProfile, hull_dim: int) -> str | None:
+def rank_cuts_off(profile: ScaleProfile, hull_dim: int, supported_from: float = 0.0) -> str | None:
     """Say that the rank is too small, if it is: its last eigenvalue should be near 0 at the chosen scale.
 
-    Where that scale was chosen for want of a clear gap, also at the smaller ones.
+    Where that scale was chosen for want of a clear gap, also at smaller ones at which samples have neighbors.
 
     Example:
         >>> from carre.fields import ExactField, ScoreField
@@ -376,11 +376,12 @@ def rank_cuts_off(profile: ScaleProfile, hull_dim: int) -> str | None:
     """
     rank, chosen = profile.eigenvalues.shape[1], profile.chosen
     is_clear = profile.gap[chosen] >= CLEAR_GAP
-    least = np.where(profile.is_admissible, profile.eigenvalues[:, -1], 0.0)[chosen if is_clear else 0 : chosen + 1]
-    if rank >= hull_dim or least.max() <= _TANGENT_ABOVE:
+    index = np.arange(len(profile.bandwidth))
+    finer = (index < chosen) & profile.is_admissible & (profile.bandwidth >= supported_from) & (not is_clear)
+    last = np.where(finer | (index == chosen), profile.eigenvalues[:, -1], 0.0)
+    if rank >= hull_dim or last.max() <= _TANGENT_ABOVE:
         return None
-    sigma = profile.bandwidth[chosen + 1 - len(least) + int(least.argmax())]
     return (
-        f"rank {rank} is too small: at σ = {sigma:.3g} even the last eigenvalue averages {least.max():.2f}, so "
-        f"dimensions are cut off. Raise rank (up to {hull_dim})"
+        f"rank {rank} is too small: at σ = {profile.bandwidth[last.argmax()]:.3g} even the last eigenvalue averages "
+        f"{last.max():.2f}, so dimensions are cut off. Raise rank (up to {hull_dim})"
     )
