@@ -57,7 +57,7 @@ def test_columns_are_listed_and_odd_ones_are_named_everywhere(tmp_path):
     assert "kind (text)" in dry.stdout
     fit = invoke(*asked)
     for told in (dry.stderr, fit.stderr):
-        assert "warning: column 'id' numbers the rows" in told
+        assert "warning: column 'id' seems to number the rows" in told
         assert "Leave it out with --drop" in told
         assert "warning: column 'proline' has" in told
     told = json.loads(invoke("info", tmp_path / "model", "--json").stdout)["concerns"]

@@ -176,7 +176,7 @@ class Samples(NamedTuple):
         """Say what is odd about their columns, in sentences; images have none."""
         if self.points.sample_shape is not None:
             return ()
-        return tuple(map(str, column_concerns(self.tensor.cpu().numpy(), self.names)))
+        return tuple(map(str, column_concerns(self.tensor, self.names)))
 
 
 def accept_samples(X: Any) -> Samples:
