@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from carre.report._inputs import as_input
-from carre.report._judgment import check_points
+from carre.report._judgment import check_points, warnings_of
 from carre.report._measuring import scale_grid
 from carre.report._survey import Survey
+from carre.report.page import render
 from tests.report.fits import (
     circle,
     content_of,
@@ -40,6 +41,15 @@ def test_dimension_and_trace_at_every_scale_are_those_of_the_geometry():
 def test_the_headline_is_the_estimate_of_the_geometry():
     estimate = plane_geometry().estimate_dimension(circle())
     assert str(plane_content().estimate) == str(estimate)
+
+
+def test_what_was_odd_about_columns_at_the_fit_is_among_the_warnings():
+    """And so in the verdict, which is never "clear" with a warning."""
+    content, geometry = plane_content(), replace(plane_geometry(), concerns=("column 'id' seems to number the rows",))
+    found = warnings_of(geometry, content.estimate, content.scales, content.checked)
+    assert found[0] == "Of the table that the geometry was learned from: column 'id' seems to number the rows."
+    assert found[1:] == content.warnings
+    assert "read the warnings" in render(replace(content, warnings=found))
 
 
 def test_the_slider_runs_over_the_scales_that_were_compared_at_the_fit():

@@ -1,5 +1,7 @@
 """The dimension estimators against the table of THEORY §4.4, and the recommended one where the others fail."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,9 +10,11 @@ from carre.fields import ExactField, KernelField, NoDenoiserError
 from carre.manifolds import Box, CliffordTorus, FiniteSet, Sphere, Union
 from carre.metric import LowRankMetric
 from carre.toolkit import (
+    ScaleProfile,
     eigenvalues,
     estimate_dimension,
     local_dimension,
+    rank_cuts_off,
     recommend_rank,
     slope_dimension,
     spectral_dimension,
@@ -66,6 +70,18 @@ def test_noise_below_the_scale_does_not_count(rng):
     noisy = Sphere(2).embed(10, generator=rng).noisy(0.1)
     points = noisy.sample(50, generator=rng)
     assert (local_dimension(ExactField(noisy), points, 0.3) == 2).double().mean() >= 0.95
+
+
+def test_without_a_gap_the_rank_is_judged_where_samples_have_neighbors():
+    """The last eigenvalue is 0.9 at σ = 0.1, and 0.3 at the chosen σ = 0.4."""
+    values = np.array([[1.0, 0.9], [0.9, 0.6], [0.5, 0.3]])
+    nothing, gap = np.zeros(3), np.array([0.1, 0.3, 0.2])
+    profile = ScaleProfile(np.array([0.1, 0.2, 0.4]), values, nothing, gap, nothing, 2, "")
+    assert "at σ = 0.1 even the last eigenvalue averages 0.90" in rank_cuts_off(profile, 5)
+    assert "at σ = 0.2 even the last eigenvalue averages 0.60" in rank_cuts_off(profile, 5, 0.15)
+    assert rank_cuts_off(profile, 5, 0.3) is None
+    assert rank_cuts_off(replace(profile, gap=np.full(3, 0.6)), 5) is None
+    assert rank_cuts_off(profile, 2) is None
 
 
 @pytest.mark.parametrize("dim", [10, 50, 200])

@@ -44,6 +44,13 @@ def test_points_are_clean_to_noisy_and_clean_only_at_small_scales():
     assert (share[large] < 0.02).float().mean() < 0.005
 
 
+def test_what_is_clean_is_measured_by_the_energy_of_a_coordinate():
+    """Of data with a mean square of 0.01, σ = 0.3 leaves a tenth at most: hardly anything is clean there."""
+    batch = polisher(small_model(), torch.full((5, 3), 0.1), LogUniform(0.29, 0.31)).batch()
+    share = (batch.points - 0.1).norm(dim=1) / (batch.bandwidth * 3**0.5)
+    assert share.square().mean() == pytest.approx(0.9, abs=0.06)
+
+
 def test_the_mean_stands_still_and_the_factor_moves():
     model = small_model()
     nn.init.normal_(model.mean.trunk.head.weight, std=0.3)
