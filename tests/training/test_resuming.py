@@ -87,6 +87,21 @@ def test_the_end_comes_at_the_same_step_across_interruptions(tmp_path):
     assert_same(run(path=tmp_path / "run", **settings), wanted)
 
 
+@pytest.mark.slow
+def test_a_decay_that_was_cut_short_stays_so_across_interruptions(tmp_path, monkeypatch):
+    """All gets worse: the decay from step 150 to 350 is cut when half of it is over, and the polish is as much shorter."""
+    monkeypatch.setattr("carre.training.loop.is_done", lambda *given: False)
+    monkeypatch.setattr("carre.training.loop.is_worse", lambda *given: True)
+    settings = {"max_steps": 500, "round_steps": 20, "decay": 0.4, "polish": 0.3, "n_references": 0}
+    wanted = run(**settings)
+    assert wanted[1].stop_reason == "done"
+    cut, end = (evaluation.step for evaluation in wanted[1].evaluations[-2:])
+    assert 250 <= cut < 290
+    assert end == wanted[1].steps == pytest.approx(cut / 0.7, abs=1)
+    interrupt(tmp_path / "run", cut + 10, **settings)
+    assert_same(run(path=tmp_path / "run", **settings), wanted)
+
+
 def test_seconds_before_the_interruption_count_towards_the_budget(tmp_path, monkeypatch):
     """By a clock that advances a second whenever it is read."""
     ticks = iter(range(10**6))
