@@ -56,6 +56,7 @@ def test_columns_are_listed_and_odd_ones_are_named_everywhere(tmp_path):
     assert "id, alcohol, malic_acid, ash, alcalinity_of_ash, magnesium, total_phenols, flavanoids, … (14)" in dry.stdout
     assert "kind (text)" in dry.stdout
     fit = invoke(*asked)
+    assert "read the warnings about columns first" in fit.stdout
     for told in (dry.stderr, fit.stderr):
         assert "warning: column 'id' seems to number the rows" in told
         assert "Leave it out with --drop" in told

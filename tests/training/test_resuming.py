@@ -89,7 +89,7 @@ def test_the_end_comes_at_the_same_step_across_interruptions(tmp_path):
 
 @pytest.mark.slow
 def test_a_decay_that_was_cut_short_stays_so_across_interruptions(tmp_path, monkeypatch):
-    """All gets worse: the decay from step 150 to 350 is cut when half of it is over, and the polish is as much shorter."""
+    """All gets worse: the decay from step 150 to 350 is cut when half of it is over, and the polish is shorter."""
     monkeypatch.setattr("carre.training.loop.is_done", lambda *given: False)
     monkeypatch.setattr("carre.training.loop.is_worse", lambda *given: True)
     settings = {"max_steps": 500, "round_steps": 20, "decay": 0.4, "polish": 0.3, "n_references": 0}

@@ -255,11 +255,14 @@ def _summary(
     with progress("dimension", quiet=quiet) as tell:
         estimate = geometry.estimate_dimension(some, progress=tell)
     (low, high), source = estimate.interval, estimate.source
+    doubt = "; read the warnings about columns first" if geometry.concerns else ""
     model, table, history = shlex.quote(str(out)), shlex.quote(data), geometry.history
     facts = {
         "samples": f"{len(samples):,} with {counted(geometry.dim, 'coordinate')}",
         **_facts_of_columns(_columns_of(samples)),
-        "dimension": f"{estimate.value} ({low} to {high} as σ varies by √2)" + (f"; {source}" if source else ""),
+        "dimension": f"{estimate.value} ({low} to {high} as σ varies by √2)"
+        + (f"; {source}" if source else "")
+        + doubt,
         "scale σ": f"{geometry.bandwidth:.4g}",
         "training": f"{history.steps:,} steps, {seconds:.1f} s, on {geometry.device}: {history.stop_reason}",
         "saved in": str(out),
