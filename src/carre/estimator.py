@@ -53,6 +53,7 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         n_blocks: int = 3,
         block: str = "gated",
         ridge: float = 0.0,
+        noise: str | float = "auto",
         reduce: bool = True,
         max_steps: int | None = None,
         max_seconds: float | None = None,

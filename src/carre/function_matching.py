@@ -133,6 +133,7 @@ def learn_carre_du_champ(
         method="joint" if centered else "uncentered",
         width=width,
         max_steps=max_steps,
+        noise=0.0,
         # Uncentered targets depend on f at noisy points: there noise must leave the linear hull, as queries may.
         reduce=centered,
         # A user's functions are called in every step: nothing can be said of what a graph may record of them.

@@ -21,6 +21,7 @@ from carre.fields import Bandwidth, DataField, MetricField
 from carre.local import Local
 from carre.metric import Metric
 from carre.toolkit import DimensionEstimate, KernelChoice, LocalScales, Path, RankAdvice, SampleGraph, ScaleProfile
+from carre.toolkit.noise import NoiseEstimate
 from carre.toolkit.question import telling
 from carre.training import History, linear_phase
 
@@ -51,6 +52,7 @@ class Geometry(DataField):
         rank: Rows of the factor of G.
         supported_from: The σ below which samples have hardly any neighbors, so that a geometry at smaller scales is
             the network's extrapolation.
+        noise_estimate: What is known of the noise of the samples; its value is `noise`.
         is_centered: Whether G is the centered metric, with a denoiser beside it.
         history: Held-out losses, and the gain over a linear denoiser, during training.
         scale_profile: What the default scale was chosen from; None when it was given.
@@ -89,6 +91,7 @@ class Geometry(DataField):
     landmarks: Float[Tensor, "n dim"]
     rank: int
     supported_from: float = 0.0
+    noise_estimate: NoiseEstimate = dataclasses.field(default_factory=NoiseEstimate)
     is_centered: bool = True
     history: History = dataclasses.field(default_factory=History)
     scale_profile: ScaleProfile | None = None
@@ -131,6 +134,11 @@ class Geometry(DataField):
     def dim(self) -> int:
         """The ambient dimension D: columns of a table, or all values of an image."""
         return self.field.dim
+
+    @property
+    def noise(self) -> float:
+        """The deviation τ of the samples' noise, which all scales include; 0 where none is known."""
+        return self.noise_estimate.value
 
     @property
     def hull_dim(self) -> int:

@@ -68,6 +68,7 @@ def test_what_is_written_now_is_the_same(name, tmp_path):
         assert found.pop("improvement") is None
         assert found.pop("noise") is None
     assert not now["fitted"].pop("concerns")
+    assert now["fitted"].pop("noise_estimate")["value"] == now["field"].pop("noise") == 0.0
     assert then["parameters"].pop("patience") is None
     assert {name for name in then.keys() | now.keys() if then.get(name) != now.get(name)} <= {"created", "versions"}
     assert (tmp_path / name / "model.safetensors").read_bytes() == (place / "model.safetensors").read_bytes()

@@ -29,6 +29,7 @@ OPTIONS = {
     "pairs": "--pair",
     "image_shape": "--image-shape",
     "bandwidth": "--sigma",
+    "noise": "--noise",
     "n_nodes": "--nodes",
 }
 # What warnings and remedies of the library advise to do with arguments, and what to do here.

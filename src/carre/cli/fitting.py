@@ -36,6 +36,9 @@ def fit(
     sigma: Annotated[float | None, positive("Scale σ of all questions; chosen from the data if left out.")] = None,
     sigma_min: Annotated[float | None, positive("Smallest σ to train on.")] = None,
     sigma_max: Annotated[float | None, positive("Largest σ to train on.")] = None,
+    noise: Annotated[
+        str, typer.Option(metavar="auto|NUMBER", help="Deviation of the samples' noise; auto looks for it.")
+    ] = "auto",
     device: Device = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was interrupted.")] = False,
@@ -65,6 +68,7 @@ def fit(
         "rank": rank,
         "bandwidth": sigma,
         "bandwidth_range": _range(sigma_min, sigma_max),
+        "noise": _noise(noise),
     }
     if not 0 <= seed <= _LARGEST_SEED:
         raise ValueError(f"--seed must lie between 0 and {_LARGEST_SEED}; got {seed}")
@@ -87,6 +91,16 @@ def fit(
     seconds = time.perf_counter() - start
     facts, results = _summary(geometry, samples, data, out, seconds, quiet=quiet)
     show(facts, results, as_json=as_json, quiet=quiet)
+
+
+def _noise(given: str) -> str | float:
+    """Read the noise that was given."""
+    if given == "auto":
+        return given
+    try:
+        return float(given)
+    except ValueError:
+        raise ValueError(f"--noise must be auto, or a number of at least 0; got {given}") from None
 
 
 def _range(low: float | None, high: float | None) -> tuple[float, float] | None:
@@ -158,6 +172,8 @@ def _plan(
         "hull_dim": plan.frame.hull_dim,
         "dimension_guess": plan.scale.dimension,
         "bandwidth_range": plan.bandwidth_range,
+        "noise": plan.noise.value,
+        "noise_in_words": str(plan.noise),
         "rank": plan.rank,
         "network": plan.network,
         "n_parameters": n_parameters,
@@ -196,6 +212,7 @@ def _facts_of_plan(plan: dict[str, Any], data: str, out: Path) -> dict[str, str]
         "data": f"{data}: {counted(plan['n_samples'], 'sample')} with {counted(plan['dim'], 'coordinate')}{hull}",
         **_facts_of_columns(plan),
         "device": plan["device"],
+        "noise": plan["noise_in_words"],
         "scales σ": f"{low:.4g} to {high:.4g}",
         "rank": f"{plan['rank']} (neighbors suggest a dimension of {plan['dimension_guess']:.1f})",
         "network": f"{plan['network']}, {plan['n_parameters']:,} parameters",
@@ -263,7 +280,8 @@ def _summary(
         "dimension": f"{estimate.value} ({low} to {high} as σ varies by √2)"
         + (f"; {source}" if source else "")
         + doubt,
-        "scale σ": f"{geometry.bandwidth:.4g}",
+        "scale σ": f"{geometry.bandwidth:.4g}" + (", which includes the noise" if geometry.noise > 0 else ""),
+        "noise": str(geometry.noise_estimate),
         "training": f"{history.steps:,} steps, {seconds:.1f} s, on {geometry.device}: {history.stop_reason}",
         "saved in": str(out),
         "what next": f"carre dimension {model} {table}",
@@ -280,6 +298,8 @@ def _summary(
         "dimension_interval": estimate.interval,
         "bandwidth": geometry.bandwidth,
         "bandwidth_range": geometry.bandwidth_range,
+        "noise": geometry.noise,
+        "noise_standard_error": geometry.noise_estimate.standard_error if geometry.noise > 0 else None,
         "rank": geometry.rank,
         "steps": history.steps,
         "ended": history.stop_reason,

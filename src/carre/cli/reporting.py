@@ -162,6 +162,7 @@ def _of_model(model: str) -> dict[str, Any]:
         "σ from": low,
         "σ to": high,
         "why that σ": "it was given" if profile is None else profile.reason,
+        "noise": str(geometry.noise_estimate),
         "dimension": None if profile is None else round(float(profile.trace[profile.chosen]), 2),
         "rank": geometry.rank,
         "parameters": None if network is None else sum(weights.numel() for weights in network.parameters()),

@@ -23,6 +23,8 @@ from carre.networks import FilmMLP, MetricModel, UNet
 from carre.networks.model import round_weights
 from carre.networks.pointwise import is_one_value
 
+# In units of the noise: below, σ is less than 0.7 of it, and there is nothing to be learned but noise [THEORY §11].
+LEAST_SCALE = 1.5**0.5
 # Points at a time: as many as keep a device busy. Of images fewer, as many as fit into the working memory.
 _CHUNK = {"cpu": 16_384, "cuda": 65_536}
 
@@ -37,6 +39,10 @@ class NeuralField(Field):
         model: ``model(y, σ) → (mean, factor)`` in the coordinates of the frame; mean may be None. It is copied.
         frame: The frame.
         ridge: λ of G = FᵀF + λI.
+        noise: τ of the samples that the model was trained on, in the units of the data. The field is then that of the
+            clean data: at the scale s the model is asked at σ = √(s² − τ²), its factor is that of the clean data, and
+            its mean is carried over [THEORY §11]. Scales below 1.22τ are within the noise: there the metric stays what
+            it is at 1.22τ, and the mean is continued linearly in s², as curvature displaces it.
         mixed_precision: Whether the network's products are rounded to bfloat16, which on a GPU is several times as
             fast; see `with_mixed_precision`.
         chunk: Points computed at once; fewer need less memory. None takes as many as keep a device busy, of images as
@@ -60,6 +66,7 @@ class NeuralField(Field):
         frame: AffineFrame,
         *,
         ridge: float = 0.0,
+        noise: float = 0.0,
         mixed_precision: bool = False,
         chunk: int | None = None,
     ) -> None:
@@ -67,7 +74,8 @@ class NeuralField(Field):
             raise ArgumentError("chunk", "be at least 1, or None", got=chunk)
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
         self.dim = len(frame.center)
-        self.frame, self.ridge, self.mixed_precision, self.chunk = frame, ridge, mixed_precision, chunk
+        self.frame, self.ridge, self.noise = frame, ridge, noise
+        self.mixed_precision, self.chunk = mixed_precision, chunk
         self._copies: dict[tuple[torch.device, torch.dtype], tuple[nn.Module, AffineFrame]] = {}
         self._replays = Replays()
 
@@ -77,7 +85,8 @@ class NeuralField(Field):
         Measured in experiments/sphere: about five times as fast, with up to a fifth more tangent error where that is
         smallest. Points in float64 are answered in float64, without rounding.
         """
-        return NeuralField(self.model, self.frame, ridge=self.ridge, mixed_precision=True, chunk=self.chunk)
+        options: Any = {"ridge": self.ridge, "noise": self.noise, "chunk": self.chunk}
+        return NeuralField(self.model, self.frame, mixed_precision=True, **options)
 
     def points_at_once(self, points: Float[Tensor, "n dim"]) -> int:
         """Return how many points to ask for at once: as many as keep a device busy, of images as many as fit."""
@@ -89,7 +98,20 @@ class NeuralField(Field):
         return LowRankMetric(self._evaluate(points, bandwidth, "factor"), self.ridge)
 
     def _denoise(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> Float[Tensor, "n dim"]:
-        return self._evaluate(points, bandwidth, "mean")
+        mean, least = self._evaluate(points, bandwidth, "mean"), LEAST_SCALE * self.noise
+        if self.noise == 0.0 or not (_is_differentiated(bandwidth) or bool((bandwidth < least).any())):
+            return mean
+        farther = self._evaluate(points, torch.full_like(bandwidth, 2**0.5 * least), "mean")
+        # Linear in s², from what is known at the least scale and at √2 times it.
+        share = (bandwidth.square() / least**2 - 1).clamp_max(0)
+        return mean + share[:, None] * (farther - mean)
+
+    @property
+    def observed(self) -> NeuralField:
+        """The model asked as it was trained, at σ of the samples with their noise: its mean is theirs."""
+        same = copy.copy(self)
+        same.noise, same._replays = 0.0, Replays()
+        return same
 
     @contextmanager
     def _precision(self, points: Tensor, sigma: Tensor) -> Iterator[None]:
@@ -125,18 +147,35 @@ class NeuralField(Field):
         if is_one:
             sigma = sigma.expand(len(points))
         # A single σ stays one, which the network embeds only once.
-        scaled = (sigma[:1] / frame.scale).expand(len(sigma)) if is_one_value(sigma) else sigma / frame.scale
+        scaled = sigma[:1] / frame.scale if is_one_value(sigma) else sigma / frame.scale
+        asked, stretch = observed_scale(scaled, self.noise / frame.scale)
         inside = frame.encode(points)
         with self._precision(points, sigma) if self.mixed_precision else nullcontext():
-            result = _answer(model, inside, scaled, want)
+            result = _answer(model, inside, asked.expand(len(sigma)), want)
         if result is None:
             raise NoDenoiserError("this field was trained uncentered and has no denoiser; fit with method='joint'")
         # Only the network is rounded; the way out is not.
         result = result.to(points.dtype)
+        if want == "mean" and self.noise > 0:
+            result = inside + stretch[:, None] * (result - inside)
         return frame.decode(result) if want == "mean" else frame.lift(result)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_copies": {}}
+
+
+def observed_scale(bandwidth: Float[Tensor, " n"], noise: float) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Return σ = √(s² − τ²), at which noisy samples show what the clean data are at s, and s²/σ².
+
+    Example:
+        >>> sigma, stretch = observed_scale(torch.tensor([5.0]), 3.0)
+        >>> sigma, stretch.round(decimals=2)
+        (tensor([4.]), tensor([1.5600]))
+    """
+    if noise == 0.0:
+        return bandwidth, torch.ones_like(bandwidth)
+    square = bandwidth.square().clamp_min((LEAST_SCALE * noise) ** 2)
+    return (square - noise**2).sqrt(), square / (square - noise**2)
 
 
 def _is_differentiated(tensor: Tensor) -> bool:

@@ -62,6 +62,7 @@ def fit(
     n_blocks: int = 3,
     block: str = "gated",
     ridge: float = 0.0,
+    noise: str | float = "auto",
     reduce: bool = True,
     max_steps: int | None = None,
     max_seconds: float | None = None,
@@ -101,6 +102,9 @@ def fit(
         n_blocks: Residual blocks per trunk of the default network for tables.
         block: ``"gated"``, or ``"plain"`` as in the paper; of the default network for tables.
         ridge: λ ≥ 0 of G = FᵀF + λI.
+        noise: The deviation τ of noise that the samples have in every direction, in their units. ``"auto"`` looks for
+            it, in tables, and claims it only where it can be told from dimension and curvature; 0 takes the samples as
+            they are. With noise the geometry is that of the clean data: scales include the noise, and begin above it.
         reduce: Whether to work in the linear hull of the samples where that is a proper subspace
             (constant or dependent columns, fewer samples than columns). Nothing is lost inside the hull; what
             new points have outside of it is taken for noise. Ignored for images: a U-Net needs all pixels.
@@ -228,8 +232,9 @@ def carry_out(
     """
     plan, model, rank, history = _train_plan(plan, callback, checkpoint)
     settings, frame, centered = plan.settings, plan.frame, plan.settings.method != "uncentered"
-    field = NeuralField(model.cpu(), frame.to("cpu"), ridge=settings.ridge)
-    supported_from = frame.scale * plan.scale.supported_from()
+    noise = plan.noise.value
+    field = NeuralField(model.cpu(), frame.to("cpu"), ridge=settings.ridge, noise=noise)
+    supported_from = math.hypot(frame.scale * plan.scale.supported_from(), noise)
     profile, bandwidth = None, settings.bandwidth
     if bandwidth is None:
         profile = _profile(plan, field, rank, supported_from, calibrated=centered)
@@ -245,6 +250,7 @@ def carry_out(
         landmarks=plan.samples[torch.from_numpy(chosen)].cpu(),
         rank=rank,
         supported_from=supported_from,
+        noise_estimate=plan.noise,
         is_centered=centered,
         history=history,
         scale_profile=profile,
@@ -283,9 +289,10 @@ def _train(
 ) -> History:
     """Train the model; its history is in the units of the data."""
     settings, scale, centered = plan.settings, plan.frame.scale, plan.settings.method != "uncentered"
-    low, high = plan.bandwidth_range
+    low, high = plan.trained_range
     objective = Objective(
         settings.ridge,
+        noise=plan.noise.value / scale,
         train_mean=settings.method == "joint",
         centered=centered,
         # Uncentered, the loss is ruled by the noise off the data, which is the same at all scales.
@@ -308,9 +315,11 @@ def _train(
                 checkpoint=checkpoint,
             )
     except TrainingDivergedError as error:
-        error.field = NeuralField(model.cpu(), plan.frame.to("cpu"), ridge=settings.ridge)
+        options: Any = {"ridge": settings.ridge, "noise": plan.noise.value}
+        error.field = NeuralField(model.cpu(), plan.frame.to("cpu"), **options)
         raise
-    return dataclasses.replace(history, bandwidths=tuple(scale * sigma for sigma in history.bandwidths))
+    scales = tuple(math.hypot(scale * sigma, plan.noise.value) for sigma in history.bandwidths)
+    return dataclasses.replace(history, bandwidths=scales)
 
 
 @torch.no_grad()

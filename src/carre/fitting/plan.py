@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,15 +14,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.boundary import ArgumentError
+from carre.fields.neural import LEAST_SCALE, observed_scale
 from carre.fitting.settings import FitSettings
 from carre.metric import AffineFrame
 from carre.networks import FrozenDenoiser, build_image_model, build_model
 from carre.networks.unet import UNet, UNetSettings
+from carre.toolkit.noise import NoiseEstimate, estimate_noise
 from carre.training import DataScale, ImageScale, TrainingConfig
 
 Denoiser = Callable[[Tensor, Tensor], Tensor]
 Shape = tuple[int, int, int]
 
+_SLACK = 1e-6
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 8, 20_000
 # Weights, gradients, two moments of Adam, the average, and the best of it.
 _COPIES_OF_WEIGHTS = 6
@@ -45,7 +49,8 @@ class FitPlan:
         held_out: Samples to watch training with; the training samples where too few are left.
         frame: The coordinates.
         scale: What defaults are made from.
-        bandwidth_range: The σ to train on, in the units of the data.
+        bandwidth_range: The scales to train for, in the units of the data; with noise, those of the clean data.
+        noise: What is known of the noise of the samples, in the units of the data.
         rank: Rows of the factor of G; a network of one's own may have another.
         width: Hidden width of a network for tables.
         unet: Sizes of a network for images; None for tables and a network of one's own.
@@ -71,6 +76,7 @@ class FitPlan:
     frame: AffineFrame
     scale: DataScale
     bandwidth_range: tuple[float, float]
+    noise: NoiseEstimate
     rank: int
     width: int
     unet: UNetSettings | None
@@ -85,6 +91,12 @@ class FitPlan:
         if self.settings.own_network is not None:
             return f"{type(self.settings.own_network).__name__}, your own"
         return f"residual MLP of width {self.width}" if self.unet is None else f"U-Net of {self.unet.channels} channels"
+
+    @property
+    def trained_range(self) -> tuple[float, float]:
+        """The deviations of the noise that is added in training, in the units of the data."""
+        low, high = observed_scale(torch.tensor(self.bandwidth_range).double(), self.noise.value)[0].tolist()
+        return low, high
 
     @property
     def max_steps(self) -> int | None:
@@ -187,11 +199,18 @@ def make_plan(
     clean = samples[order[: n_held_out or None]]
     # A U-Net needs its pixels where they are; a user's network or denoiser is shown all coordinates.
     reduce = settings.reduce and settings.is_default and unet is None
-    frame = AffineFrame.of(samples[order[n_held_out:]], reduce=reduce)
+    rest = samples[order[n_held_out:]]
+    frame = AffineFrame.of(rest, reduce=reduce)
+    noise = _noise(settings, frame, rest, is_image=sample_shape is not None)
+    if noise.value > 0 and reduce:
+        frame = AffineFrame.of(rest, noise=noise.value)
     local = frame.to(samples.device, samples.dtype)
-    training = local.encode(samples[order[n_held_out:]]).to(device, torch.float32)
+    training = local.encode(rest).to(device, torch.float32)
     held_out = local.encode(clean).to(device, torch.float32) if n_held_out else training
     scale = (DataScale if unet is None else ImageScale).of(training)
+    if noise.n_directions is not None:
+        # Neighbors in noise are those of the whole space.
+        scale = replace(scale, dimension=float(noise.n_directions))
     width = settings.width or scale.width(device)
     plan = FitPlan(
         settings=settings,
@@ -201,7 +220,8 @@ def make_plan(
         held_out=held_out,
         frame=frame,
         scale=scale,
-        bandwidth_range=_range(settings, frame, scale),
+        bandwidth_range=_range(settings, frame, scale, noise.value),
+        noise=noise,
         rank=settings.rank or scale.rank(frame.hull_dim),
         width=width,
         unet=unet,
@@ -213,14 +233,35 @@ def make_plan(
     return replace(plan, config=replace(plan.config, gives_up=plan.harder() is not None))
 
 
-def _range(settings: FitSettings, frame: AffineFrame, scale: DataScale) -> tuple[float, float]:
-    """Return the range of σ in the units of the data; a default range is widened to hold a given bandwidth."""
+def _noise(
+    settings: FitSettings, frame: AffineFrame, samples: Float[Tensor, "n dim"], *, is_image: bool
+) -> NoiseEstimate:
+    """Take the noise that was given, or look for some where the answer can be used."""
+    told, (smallest, _) = settings.noise, settings.bandwidth_range or (settings.bandwidth or math.inf, 0)
+    if isinstance(told, float):
+        return NoiseEstimate(told, reason="it was given")
+    if is_image or settings.ridge > 0 or settings.method == "uncentered":
+        return NoiseEstimate(reason="it is looked for in tables, with a mean and without a ridge")
+    found = estimate_noise(frame.scale * frame.to(samples).encode(samples))
+    if smallest < LEAST_SCALE * found.value:
+        return NoiseEstimate(reason=f"there seems to be noise of {found.value:.3g}; scales within it were asked for")
+    return found
+
+
+def _range(settings: FitSettings, frame: AffineFrame, scale: DataScale, noise: float) -> tuple[float, float]:
+    """Return the range of scales in the units of the data; a default range is widened to hold a given bandwidth."""
+    least = LEAST_SCALE * noise
     if settings.bandwidth_range is not None:
-        return settings.bandwidth_range[0], settings.bandwidth_range[1]
+        low, high = settings.bandwidth_range
+        if low < (1 - _SLACK) * least:
+            must = f"start at {least:.3g} or above, 1.22 times the noise: below, samples show noise alone"
+            raise ArgumentError("bandwidth_range", must, got=(low, high))
+        return low, high
     low, high = (frame.scale * edge for edge in scale.bandwidth_range())
     if settings.bandwidth is not None:
         low, high = min(low, settings.bandwidth / 2), max(high, 2 * settings.bandwidth)
-    return low, high
+    low = max(math.hypot(low, noise), least)
+    return low, max(math.hypot(high, noise), 4 * low)
 
 
 def _config(

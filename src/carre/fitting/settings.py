@@ -12,9 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from carre.boundary import ArgumentError, is_integer
+from carre.fields.neural import LEAST_SCALE
 from carre.matching import LogUniform
 from carre.networks import UNetSettings
 from carre.networks.model import BLOCKS
+from carre.toolkit.noise import noise_setting
 
 # Options of the network for tables, and what there is instead for images.
 _OF_TABLES = {
@@ -48,6 +50,7 @@ class FitSettings:
     n_blocks: int = 3
     block: str = "gated"
     ridge: float = 0.0
+    noise: str | float = "auto"
     reduce: bool = True
     max_steps: int | None = None
     max_seconds: float | None = None
@@ -75,12 +78,25 @@ class FitSettings:
             raise ArgumentError("validation_fraction", "lie in [0, 1)", got=self.validation_fraction)
         if not 0 <= self.ridge < math.inf:
             raise ArgumentError("ridge", "be at least 0", got=self.ridge)
+        object.__setattr__(self, "noise", noise_setting(self.noise))
+        if self.noise not in ("auto", 0.0):
+            self._check_noise(float(self.noise))
         if self.bandwidth_range is not None:
             edges = tuple(np.asarray(self.bandwidth_range).ravel().tolist())
             if len(edges) != 2 or not all(isinstance(edge, Real) for edge in edges):
                 raise ArgumentError("bandwidth_range", "be a pair (low, high)", got=repr(self.bandwidth_range))
             LogUniform(*edges)
             object.__setattr__(self, "bandwidth_range", edges)
+
+    def _check_noise(self, noise: float) -> None:
+        """Refuse what does not go with noise that is known."""
+        if self.ridge > 0:
+            raise ArgumentError("ridge", "be 0 where noise is given, which is one at every scale", got=self.ridge)
+        if self.method == "uncentered":
+            raise ArgumentError("noise", "be 'auto' or 0 with method='uncentered', which has no mean", got=noise)
+        if self.bandwidth is not None and self.bandwidth < LEAST_SCALE * noise:
+            must = f"be at least {LEAST_SCALE * noise:.3g}, 1.22 times the noise: below, samples show noise alone"
+            raise ArgumentError("bandwidth", must, got=self.bandwidth)
 
     def _check_network(self) -> None:
         """Refuse what is no network, and what does not go with one."""

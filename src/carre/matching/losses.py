@@ -79,7 +79,12 @@ def denoising_loss(mean: Float[Tensor, "batch dim"], target: Float[Tensor, "batc
 
 
 def predictive_loss(
-    metric: Metric, residual: Float[Tensor, "batch dim"], noise: Float[Tensor, "batch dim"], *, ridge: float = 0.05
+    metric: Metric,
+    residual: Float[Tensor, "batch dim"],
+    noise: Float[Tensor, "batch dim"],
+    *,
+    ridge: float = 0.05,
+    floor: Float[Tensor, " batch"] | None = None,
 ) -> Float[Tensor, " batch"]:
     """Score N(m̂, σ²G) as a prediction of x, with residual (x − m̂)/σ and noise (y − x)/σ; less is better.
 
@@ -87,6 +92,7 @@ def predictive_loss(
     for a prediction that knows only the noise, negative for a better one. λ keeps it finite where G has no rank, and
     since it is on both sides, the score is proper: it is least, on average, for the true mean and covariance (Dawid and
     Sebastiani). So it compares models; the metric loss alone rewards a poor mean, which leaves more to be explained.
+    With a floor ν, one per sample, G is the metric and νI.
 
     Example:
         >>> noise = torch.tensor([[1.0, -2.0]])
@@ -94,9 +100,17 @@ def predictive_loss(
         >>> predictive_loss(ignorant, -noise, noise).abs().round(decimals=5)
         tensor([0.])
     """
-    blurred, dim = metric.with_ridge(metric.ridge + ridge), noise.shape[1]
-    quadratic = (residual * blurred.solve(residual)).sum(1) + ridge * blurred.inverse_trace()
+    dim = noise.shape[1]
     ignorant = (noise.square().sum(1) + ridge * dim) / (1 + ridge) + dim * math.log1p(ridge)
+    if floor is not None:
+        # G + νI + λI is (1 + ν/λ) times a metric with the same ridge λ at every point.
+        assert isinstance(metric, LowRankMetric)
+        size = 1 + floor / ridge
+        metric, residual = LowRankMetric(metric.factor * size.rsqrt()[:, None, None]), residual * size.rsqrt()[:, None]
+        ignorant = ignorant - dim * size.log()
+    blurred = metric.with_ridge(metric.ridge + ridge)
+    inverse = blurred.inverse_trace() if floor is None else blurred.inverse_trace() / size
+    quadratic = (residual * blurred.solve(residual)).sum(1) + ridge * inverse
     return 0.5 * (quadratic + blurred.log_determinant() - ignorant)
 
 

@@ -18,6 +18,8 @@ from carre.boundary import ArgumentError
 _RELATIVE_TOLERANCE = 1e-7
 # The hull needs a decomposition of size min(n, D); beyond this it is not sought.
 _LARGEST_DECOMPOSITION = 2048
+# Noise alone does not pass its edge by more, but for chance.
+_EDGE_SLACK = 1.02
 _ROWS_AT_ONCE, _NUMBERS_AT_ONCE = 2**18, 2**26
 
 
@@ -50,14 +52,27 @@ class AffineFrame:
     basis: Float[Tensor, "ambient hull"] | None = None
 
     @classmethod
-    def of(cls, samples: Float[Tensor, "n ambient"], *, reduce: bool = True) -> AffineFrame:
-        """Fit the frame: the mean, the linear hull, and one isotropic scale (rms per coordinate of the hull)."""
+    def of(cls, samples: Float[Tensor, "n ambient"], *, reduce: bool = True, noise: float = 0.0) -> AffineFrame:
+        """Fit the frame: the mean, the linear hull, and one isotropic scale (rms per coordinate of the hull).
+
+        With noise of a known deviation the hull is that of the clean samples: directions that vary no more than noise
+        alone would (Marchenko and Pastur's edge) are left out.
+
+        Example:
+            >>> rng = torch.Generator().manual_seed(0)
+            >>> line = torch.randn(1000, 1, generator=rng) * torch.tensor([[3.0, 4.0, 0.0, 0.0]])
+            >>> noisy = line + 0.1 * torch.randn(1000, 4, generator=rng)
+            >>> AffineFrame.of(noisy).hull_dim, AffineFrame.of(noisy, noise=0.1).hull_dim
+            (4, 1)
+        """
         center = samples.mean(0, dtype=torch.float64)
         rounding = 4 * torch.finfo(samples.dtype).eps * float(samples.abs().amax())
         seek = reduce and min(samples.shape) <= _LARGEST_DECOMPOSITION
-        basis = _hull(samples, center, rounding) if seek else None
+        edge = _EDGE_SLACK * noise * (1 + math.sqrt(samples.shape[1] / len(samples)))
+        basis = _hull(samples, center, max(rounding, edge)) if seek else None
         n_coordinates = samples.shape[1] if basis is None else basis.shape[1]
-        energy = math.fsum(float(part.square().sum()) for part in _centered(samples, center)) / len(samples)
+        energies = (part if noise == 0.0 or basis is None else part @ basis for part in _centered(samples, center))
+        energy = math.fsum(float(part.square().sum()) for part in energies) / len(samples)
         scale = math.sqrt(energy / max(n_coordinates, 1))
         if n_coordinates == 0 or scale <= rounding:
             must = "not all be the same point, nor differ by less than rounding: there is no geometry to learn"
@@ -84,6 +99,10 @@ class AffineFrame:
         ambient = coordinates if self.basis is None else coordinates @ self.basis.mT
         return self.center + self.scale * ambient
 
+    def project(self, points: Float[Tensor, "*batch ambient"]) -> Float[Tensor, "*batch ambient"]:
+        """Take away what points have outside of the hull."""
+        return points if self.basis is None else self.decode(self.encode(points))
+
     def lift(self, factor: Float[Tensor, "*batch rank hull"]) -> Float[Tensor, "*batch rank ambient"]:
         """Carry the factor of a metric out of the frame: FᵀF becomes BFᵀFBᵀ."""
         return factor if self.basis is None else factor @ self.basis.mT
@@ -97,7 +116,7 @@ def _centered(samples: Float[Tensor, "n ambient"], center: Float[Tensor, " ambie
 
 
 def _hull(
-    samples: Float[Tensor, "n ambient"], center: Float[Tensor, " ambient"], rounding: float
+    samples: Float[Tensor, "n ambient"], center: Float[Tensor, " ambient"], least: float
 ) -> Float[Tensor, "ambient hull"] | None:
     """Find an orthonormal basis of the linear hull by decreasing variance, or None when it is the whole space."""
     n, ambient = samples.shape
@@ -110,5 +129,5 @@ def _hull(
             moments += part.mT @ part
         values, vectors = torch.linalg.eigh(moments / n)
         deviations, vectors = values.clamp_min(0).sqrt().flip(0), vectors.flip(1)
-    kept = deviations > _RELATIVE_TOLERANCE * deviations[0] + rounding
+    kept = deviations > _RELATIVE_TOLERANCE * deviations[0] + least
     return None if bool(kept.all()) and len(kept) == ambient else vectors[:, kept]

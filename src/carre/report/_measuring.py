@@ -233,6 +233,7 @@ def _origin(geometry: Geometry, given: ReportInput, command: str | None, seconds
         "rank": geometry.rank,
         "trained scales": "{:.4g} to {:.4g}".format(*geometry.bandwidth_range),
         "scale": "given at the fit" if geometry.scale_profile is None else geometry.scale_profile.reason,
+        "noise": str(geometry.noise_estimate),
         "settings of the fit": settings,
         "training": f"{geometry.history.steps:,} steps, {geometry.history.seconds:.0f} s",
         "seconds for this report": round(seconds, 1),

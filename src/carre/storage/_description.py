@@ -23,7 +23,7 @@ from carre.geometry import Geometry
 from carre.metric import AffineFrame
 from carre.networks import UNetSettings
 from carre.storage.tensors import PROFILE_ARRAYS, LoadError, blueprint, learned_field, rebuild, unpack_landmarks
-from carre.toolkit import ScaleProfile
+from carre.toolkit import NoiseEstimate, ScaleProfile
 from carre.training import Evaluation, History
 
 FORMAT, FORMAT_VERSION = "carre", 1
@@ -36,7 +36,7 @@ _REMOVED = ("patience",)
 _SECTIONS = ("class", "parameters", "model", "fitted", "field", "history", "scale_profile", "landmarks", "weights")
 # What is called there as it is here.
 _FITTED = ("bandwidth", "bandwidth_range", "supported_from", "is_centered", "rank", "sample_shape")
-_FIELD = ("ridge", "mixed_precision")
+_FIELD = ("ridge", "noise", "mixed_precision")
 # They are given again at loading: code is not stored, and neither a device nor a file is part of a geometry.
 _NOT_STORED = ("device", "denoiser", "checkpoint")
 _REMEDY = "Write what was there before, or copy the folder again"
@@ -55,6 +55,7 @@ def describe(geometry: Geometry, *, weights: Mapping[str, Any]) -> dict[str, Any
     fitted = {name: getattr(geometry, name) for name in _FITTED}
     fitted |= {"n_features_in": geometry.dim, "feature_names_in": geometry.feature_names}
     fitted["concerns"] = geometry.concerns
+    fitted["noise_estimate"] = dataclasses.asdict(geometry.noise_estimate)
     fitted["normalization"] = None if normalization is None else normalization.to_dict()
     return {
         "format": FORMAT,
@@ -113,9 +114,9 @@ def understand(
         LoadError: A value is missing, makes no sense, or does not go with the others.
     """
     try:
-        center, numbers = tensors["frame.center"], decode(config["field"])
-        # The first release did not look at columns.
-        plan, fitted = decode(config["model"]), {"concerns": (), **decode(config["fitted"])}
+        # The first release did not look at columns, nor for noise.
+        center, numbers = tensors["frame.center"], {"noise": 0.0, **decode(config["field"])}
+        plan, fitted = decode(config["model"]), {"concerns": (), "noise_estimate": {}, **decode(config["fitted"])}
         _check_values(fitted, numbers, ambient=len(center))
         frame, shape = AffineFrame(center, numbers["scale"], tensors.get("frame.basis")), fitted["sample_shape"]
         model = rebuild(plan, frame, tensors, sample_shape=shape, network=network, denoiser=denoiser)
@@ -131,6 +132,7 @@ def understand(
             normalization=None if normalization is None else Normalization.from_dict(normalization),
             feature_names=fitted["feature_names_in"],
             concerns=fitted["concerns"],
+            noise_estimate=_noise(fitted["noise_estimate"], numbers["noise"]),
             parameters=parameters,
             device=device,
             verbose=parameters.get("verbose", True),
@@ -155,6 +157,12 @@ def _parameters(
         raise LoadError(f"config.json has parameters that carre.fit does not know: {unknown}. Upgrade carre")
     brought = {"network": network, "denoiser": denoiser}
     return parameters | {name: given for name, given in brought.items() if given is not None}
+
+
+def _noise(values: Mapping[str, Any], noise: float) -> NoiseEstimate:
+    found = NoiseEstimate(**values)
+    _agree("noise", noise, found.value, "noise_estimate")
+    return found
 
 
 def _history(values: Mapping[str, Any]) -> History:
@@ -273,6 +281,7 @@ _RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "sample_shape": _SHAPE,
     "scale": _POSITIVE,
     "ridge": _NOT_NEGATIVE,
+    "noise": _NOT_NEGATIVE,
     "mixed_precision": _SWITCH,
 }
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from carre.boundary import ArgumentError, as_bandwidth
 from carre.fields import NeuralField, NoDenoiserError
+from carre.fields.neural import observed_scale
 from carre.files import AnyPath, write_whole
 from carre.geometry import Geometry
 from carre.metric import AffineFrame
@@ -91,6 +92,7 @@ class _Program(nn.Module):
     def __init__(self, field: NeuralField, kind: str, fixed: Tensor | None, dtype: torch.dtype) -> None:
         super().__init__()
         model, self.scale, self.kind = copy.deepcopy(field.model).to("cpu", dtype), field.frame.scale, kind
+        self.noise = field.noise / field.frame.scale
         self.is_ours = isinstance(model, MetricModel)
         part = (model.factor if kind == "metric" else model.mean) if isinstance(model, MetricModel) else model
         if part is None:
@@ -110,12 +112,17 @@ class _Program(nn.Module):
             sigma = self.fixed.expand(points.shape[0]).clone(memory_format=torch.contiguous_format)
         assert sigma is not None
         frame = AffineFrame(self.center, self.scale, self.basis)
-        answer = self.network(frame.encode(points), sigma / self.scale)
+        inside = frame.encode(points)
+        sigma, stretch = observed_scale(sigma / self.scale, self.noise)
+        answer = self.network(inside, sigma)
         if not self.is_ours:
             answer = answer[1 if self.kind == "metric" else 0]
         if answer is None:
             raise NoDenoiserError("kind must be 'metric': this field was trained uncentered and has no denoiser")
-        return frame.lift(answer) if self.kind == "metric" else frame.decode(answer)
+        if self.kind == "metric":
+            return frame.lift(answer)
+        # Of the clean data, where there is noise; as the field does, but for scales within the noise.
+        return frame.decode(answer if self.noise == 0.0 else inside + stretch[:, None] * (answer - inside))
 
 
 def _checked(path: AnyPath) -> Path:

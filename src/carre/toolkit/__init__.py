@@ -19,6 +19,7 @@ from carre.toolkit.exponential import exponential, logarithm, transport
 from carre.toolkit.geodesic import EnergyGeodesic, Geodesic, distances
 from carre.toolkit.graph import SampleGraph, sample_graph
 from carre.toolkit.landing import distance_from_data
+from carre.toolkit.noise import NoiseEstimate, estimate_noise
 from carre.toolkit.path import Path
 from carre.toolkit.paths import PATH_METHODS, Flow, PathMethod, Straight, Thread, path
 from carre.toolkit.scale import (
@@ -44,6 +45,7 @@ __all__ = [
     "LocalScales",
     "MetricTensor",
     "Minimum",
+    "NoiseEstimate",
     "Path",
     "PathMethod",
     "RankAdvice",
@@ -65,6 +67,7 @@ __all__ = [
     "divergence",
     "eigenvalues",
     "estimate_dimension",
+    "estimate_noise",
     "exponential",
     "gradient",
     "gradient_flow",

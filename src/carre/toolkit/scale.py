@@ -173,7 +173,9 @@ def _widest_gap(gap: np.ndarray, clipped: np.ndarray, admissible: np.ndarray, su
     # So many eigenvalues stand before the largest drop of the mean spectrum.
     position = 1 + np.diff(clipped).argmin(1)
     widest = int(np.where(admissible, gap, -np.inf).argmax())
-    finer = supported & (gap >= CLEAR_GAP) & (position > position[widest])
+    # At larger scales there are more directions by curvature, which is no structure.
+    is_smaller = np.arange(len(gap)) < widest
+    finer = supported & is_smaller & (gap >= CLEAR_GAP) & (position > position[widest])
     if not finer.any():
         return widest, f"the spectral gap is widest here ({gap[widest]:.2f})"
     finest = finer & (position == position[finer].max())

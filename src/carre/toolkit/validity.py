@@ -10,9 +10,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from carre.backend import Progress
-from carre.fields import Bandwidth, DataField, KernelField, MetricField, trusted
+from carre.fields import Bandwidth, DataField, KernelField, MetricField, NeuralField, trusted
+from carre.fields.neural import observed_scale
 from carre.matching import perturb, predictive_loss
-from carre.metric import Metric
+from carre.metric import LowRankMetric, Metric
 from carre.neighbors import build_index
 from carre.toolkit.landing import noise_reach, walked_distance
 from carre.toolkit.question import Question, accepted, ask, bare, samples_of
@@ -182,6 +183,13 @@ class _Samples:
     """What samples say about points."""
 
     def __init__(self, question: Question, samples: Float[Tensor, "n dim"]) -> None:
+        field = bare(question.asked)
+        self.noise, self.hull_dim = 0.0, field.dim
+        self.inside = _as_they_are
+        if isinstance(field, NeuralField) and field.noise > 0:
+            self.noise, self.hull_dim = field.noise, field.frame.hull_dim
+            self.inside = field.frame.to(samples).project
+            samples = self.inside(samples)
         self.index = build_index(samples)
         count = None if len(samples) <= _SUMMED else _SUMMED // 2
         # A point may be one of the samples: counting it would shrink G.
@@ -205,21 +213,26 @@ class _Samples:
         self, y: Tensor, sigma: Tensor, metric: Metric, is_known: Tensor, dimension: Tensor, reach: Tensor
     ) -> tuple[Tensor, ...]:
         """Compute the disagreement with a kernel and what is expected, the nearest distance and what is expected."""
-        d = dimension.clamp_min(1).to(y)
+        d, y = dimension.clamp_min(1).to(y), self.inside(y)
         nearest = self.index.search(y, 1).squared_distances[:, 0].sqrt().to(y)
         # Squares of the largest distances overflow, to infinity or NaN: such points are infinitely far, and the kernel
         # is asked elsewhere, and not heard.
         nearest = torch.where(torch.isfinite(nearest), nearest, torch.inf)
         is_in_range = torch.isfinite((nearest / sigma).square())
         y = torch.where(is_in_range[:, None], y, self.kernel.samples[:1])
+        sigma, stretch = observed_scale(sigma, self.noise)
         other = trusted(self.kernel).metric(y, sigma)
-        own = metric.squared_norm() - 2 * metric.frobenius_product(other)
-        square = torch.where(is_known, own, 0.0) + other.squared_norm()
+        # Samples with noise show (σ²/s²)G, and ν = 1 − σ²/s² in every direction [THEORY §11].
+        share, floor = 1 / stretch, 1 - 1 / stretch
+        own = share * metric.squared_norm() - 2 * metric.frobenius_product(other) + 2 * floor * metric.trace()
+        square = torch.where(is_known, share * own, 0.0) + other.squared_norm()
+        square = square + floor * (floor * self.hull_dim - 2 * other.trace())
         support = self.kernel.effective_neighbors(y, sigma)
+        d = share * d + floor * self.hull_dim
         fewest = torch.clamp_min(d * (d + 2), _FEWEST_NEIGHBORS)
-        can_tell = is_in_range & (support >= fewest) & (self._truncation(y, sigma, d) >= _LEAST_TRUNCATION)
-        disagreement = torch.where(can_tell, square.clamp_min(0).sqrt(), torch.nan)
-        expected = _DISAGREEMENT + _SAMPLING_ERRORS * (d * (d + 2) / (4 * support)).sqrt()
+        can_tell = is_in_range & (support >= fewest) & (self._truncation(y, sigma, d.round()) >= _LEAST_TRUNCATION)
+        disagreement = torch.where(can_tell, stretch * square.clamp_min(0).sqrt(), torch.nan)
+        expected = _DISAGREEMENT + _SAMPLING_ERRORS * stretch * (d * (d + 2) / (4 * support)).sqrt()
         return disagreement, expected, nearest, (reach.square() + self.spacing**2).sqrt()
 
     def _truncation(self, y: Tensor, sigma: Tensor, dimension: Tensor) -> Float[Tensor, " n"]:
@@ -296,12 +309,37 @@ def residuals(
 
     The trace is that of the residuals, E|x − m̂|²/σ², which the denoiser alone knows.
     """
-    pairs = perturb(samples, samples.new_full((len(samples),), bandwidth), generator=generator)
+    seen, sigma = _observed(field, bandwidth)
+    pairs = perturb(samples, samples.new_full((len(samples),), sigma), generator=generator)
     spectrum = field.metric(pairs.points, bandwidth).spectrum()
-    residual = (samples - field.denoise(pairs.points, bandwidth)) / bandwidth
+    residual = _inside(field, samples - seen.denoise(pairs.points, sigma)) / sigma
     found = torch.einsum("ndk,nd->nk", spectrum.vectors, residual).square().mean(0)
-    left_out = residual.square().sum(1).mean() - found.sum()
+    total, floor = residual.square().sum(1).mean(), 1 - (sigma / bandwidth) ** 2
+    if floor > 0:
+        # Noise adds ν to every direction of the hull, and leaves σ²/s² of the clean variance.
+        hull_dim = field.frame.hull_dim if isinstance(field, NeuralField) else field.dim
+        found, total = (found - floor) / (1 - floor), (total - floor * hull_dim) / (1 - floor)
+    left_out = total - found.sum()
     return float((found - spectrum.values.mean(0)).abs().sum() / found.sum()), float(left_out)
+
+
+def _as_they_are(points: Tensor) -> Tensor:
+    return points
+
+
+def _inside(field: MetricField, vectors: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:
+    """Take away what vectors have outside of the hull of clean data: noise alone."""
+    if not isinstance(field, NeuralField) or field.noise == 0.0 or field.frame.basis is None:
+        return vectors
+    basis = field.frame.basis.to(vectors)
+    return vectors @ basis @ basis.mT
+
+
+def _observed(field: MetricField, bandwidth: float) -> tuple[MetricField, float]:
+    """Return who knows the mean of samples with their noise, and the σ that makes the noise up to a scale s."""
+    if not isinstance(field, NeuralField) or field.noise == 0.0:
+        return field, bandwidth
+    return field.observed, float(observed_scale(torch.tensor([bandwidth], dtype=torch.float64), field.noise)[0])
 
 
 def predictive_score(
@@ -330,8 +368,18 @@ def predictive_score(
         True
     """
     question = ask(field, samples, bandwidth, name="samples", task="score")
-    inner, held_out, sigma = bare(field), question.points, float(question.bandwidth[0])
+    inner, held_out, scale = bare(field), question.points, float(question.bandwidth[0])
+    seen, sigma = _observed(inner, scale)
     pairs = perturb(held_out, held_out.new_full((len(held_out),), sigma), generator=generator)
-    residual = (held_out - inner.denoise(pairs.points, sigma)) / sigma
-    score = -predictive_loss(inner.metric(pairs.points, sigma), residual, pairs.displacement[:, 0])
+    residual, added = (held_out - seen.denoise(pairs.points, sigma)) / sigma, pairs.displacement[:, 0]
+    metric, floor = inner.metric(pairs.points, scale), None
+    if isinstance(inner, NeuralField) and isinstance(metric, LowRankMetric) and inner.noise > 0:
+        # Inside the hull of the clean data, where noise adds ν to every direction.
+        share, frame = (sigma / scale) ** 2, inner.frame.to(held_out)
+        floor = held_out.new_full((len(held_out),), 1 - share)
+        if frame.basis is not None:
+            metric = LowRankMetric(metric.factor @ frame.basis)
+            residual, added = residual @ frame.basis, added @ frame.basis
+        metric = metric.scaled(share)
+    score = -predictive_loss(metric, residual, added, floor=floor)
     return question.given.restore(score)

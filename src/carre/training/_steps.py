@@ -24,11 +24,10 @@ from carre.matching import (
     vectors_in_range,
 )
 from carre.matching.bandwidths import stratified_levels
-from carre.metric import LowRankMetric
 from carre.networks import MetricModel
 from carre.training._weights import prepare_weights
 from carre.training.config import TrainingConfig
-from carre.training.objective import Objective
+from carre.training.objective import Objective, probe_above
 
 _GRAPH_WARMUP = 3
 # Of the points that the factor alone is taught at, these are clean.
@@ -265,7 +264,9 @@ class Polisher(Stepper):
         self, mean: Tensor | None, factor: Tensor, batch: Perturbation, probe: JacobianProbe | None
     ) -> Float[Tensor, ""]:
         """Compute how far the metric is from the Jacobian."""
+        metric, floor = self.objective.above_floor(factor, batch.bandwidth)
+        probe = probe_above(probe, floor)
         assert probe is not None
-        loss = probe_loss(LowRankMetric(factor.to(batch.points.dtype), self.objective.ridge), probe)
+        loss = probe_loss(metric, probe)
         balance = self.objective.balance
         return (loss if balance is None else balance(batch.bandwidth) * loss).mean() / factor.shape[1]

@@ -243,6 +243,7 @@ def fingerprint(
         "bandwidth_law": type(bandwidths).__name__,
         "bandwidth_range": [bandwidths.low, bandwidths.high],
         "ridge": objective.ridge,
+        "noise": objective.noise,
         "train_mean": objective.train_mean,
         "centered": objective.centered,
         "weights_of_scales": None if balance is None else balance.between(bandwidths),

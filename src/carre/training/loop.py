@@ -20,7 +20,16 @@ from carre.training._schedule import Evidence, Schedule, is_done, is_hard, is_wo
 from carre.training._steps import Polisher, Stepper
 from carre.training.checkpoint import Checkpoint, digest, fingerprint, postponed
 from carre.training.config import TrainingConfig
-from carre.training.monitor import DONE, SPENT, TOO_HARD, Evaluation, HeldOut, History, TrainingDivergedError
+from carre.training.monitor import (
+    DONE,
+    SPENT,
+    TOO_HARD,
+    Evaluation,
+    HeldOut,
+    History,
+    TrainingDivergedError,
+    linear_phase,
+)
 from carre.training.objective import Objective
 
 _CHECK_EVERY = 100
@@ -217,7 +226,9 @@ class _Run:
             return
         if schedule.settled is None and spent < schedule.decay_from:
             history.gained, history.gained_noise = found
-            if config.until_done and is_done(config, history.steps, *found):
+            # Where a kernel sees more than the network, the network has only to find it: long plateaus are usual.
+            is_ahead = linear_phase(history) is None
+            if config.until_done and is_ahead and is_done(config, history.steps, *found):
                 schedule.settled = spent
             elif config.gives_up and is_hard(history.steps, found[0]):
                 history.stop_reason = TOO_HARD

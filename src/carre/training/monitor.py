@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from carre.backend.memory import points_at_once
 from carre.matching import BandwidthDistribution, Perturbation, perturb, predictive_loss
 from carre.matching.perturbation import source_posterior
-from carre.metric import LowRankMetric
 from carre.training.objective import Objective
 
 # Why training ended.
@@ -266,7 +265,8 @@ def _measure(model: nn.Module, objective: Objective, pair: Perturbation) -> list
     if mean is not None:
         seen = objective.image(pair)
         residual = seen.centered(mean).displacement[:, 0]
-        values.append(predictive_loss(LowRankMetric(factor, objective.ridge), residual, seen.displacement[:, 0]))
+        metric, floor = objective.above_floor(factor, pair.bandwidth)
+        values.append(predictive_loss(metric, residual, seen.displacement[:, 0], floor=floor))
         if objective.function is None:
             values.append(_errors(pair, mean))
     return values

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from carre.boundary import ArgumentError
 from carre.matching import BandwidthDistribution, JacobianProbe, Perturbation, denoising_loss, metric_matching_loss
 from carre.metric import LowRankMetric
 
@@ -31,6 +32,8 @@ class Objective:
         centered: Whether displacements are measured from the mean; otherwise a mean is ignored.
         function: A map of points to R^k whose carré du champ is learned in place of the metric: the model's mean is
             then that of its values, and the rows of the factor have length k. None for the points themselves.
+        noise: τ of the samples, in their units. The factor is then that of the clean data at the scale √(σ² + τ²), and
+            no rank is spent on noise [THEORY §11].
         balance: What each σ counts in the metric loss; None for all the same, which lets small scales hide large ones
             where the data have many directions.
 
@@ -47,11 +50,34 @@ class Objective:
     train_mean: bool = True
     centered: bool = True
     function: Callable[[Tensor], Tensor] | None = None
+    noise: float = 0.0
     balance: BalancedScales | None = None
+
+    def __post_init__(self) -> None:
+        if self.noise > 0 and (self.ridge > 0 or not self.centered):
+            raise ArgumentError("noise", "be 0 with a ridge, and without a mean", got=self.noise)
 
     def image(self, batch: Perturbation) -> Perturbation:
         """Return what the losses see of a batch: its image under the function, if there is one."""
         return batch if self.function is None else batch.image(self.function)
+
+    def above_floor(
+        self, factor: Float[Tensor, "batch rank out"], bandwidth: Float[Tensor, " batch"]
+    ) -> tuple[LowRankMetric, Float[Tensor, " batch"] | None]:
+        """Return G of the samples less ν times the identity, which is what noise adds to it, and ν; None without noise.
+
+        G of the samples at σ is (σ²/s²)·G of the clean data at s, and νI with ν = τ²/s², s² = σ² + τ² [THEORY §11].
+
+        Example:
+            >>> metric, floor = Objective(noise=1.0).above_floor(torch.eye(2)[None], torch.ones(1))
+            >>> metric.eigenvalues(), floor
+            (tensor([[0.5000, 0.5000]]), tensor([0.5000]))
+        """
+        factor = factor.to(bandwidth.dtype)
+        if self.noise == 0.0:
+            return LowRankMetric(factor, self.ridge), None
+        floor = self.noise**2 / (bandwidth.square() + self.noise**2)
+        return LowRankMetric(factor * (1 - floor).sqrt()[:, None, None]), floor
 
     def __call__(
         self, model: nn.Module, batch: Perturbation
@@ -69,7 +95,7 @@ class Objective:
     ) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
         """Return the two losses for given outputs of a model; with a probe, the metric also follows the denoiser."""
         batch = self.image(batch)
-        metric = LowRankMetric(factor.to(batch.points.dtype), self.ridge)
+        metric, floor = self.above_floor(factor, batch.bandwidth)
         variance = batch.bandwidth.square()
         mean_loss = torch.zeros_like(batch.bandwidth)
         if mean is not None and self.centered:
@@ -78,8 +104,18 @@ class Objective:
                 edm_weight = (1 + variance) / (variance * batch.points.shape[1])
                 mean_loss = edm_weight * denoising_loss(mean, batch.mean_target)
             batch = batch.centered(mean)
-        metric_loss = metric_matching_loss(metric, batch.displacement, probe) / metric.rank
+        metric_loss = metric_matching_loss(metric, batch.displacement, probe_above(probe, floor))
+        if floor is not None:
+            metric_loss = metric_loss + 2 * floor * metric.trace()
+        metric_loss = metric_loss / metric.rank
         return mean_loss, metric_loss if self.balance is None else self.balance(batch.bandwidth) * metric_loss
+
+
+def probe_above(probe: JacobianProbe | None, floor: Float[Tensor, " batch"] | None) -> JacobianProbe | None:
+    """Take the floor off what the Jacobian of the denoiser made of vectors: Jv − νv."""
+    if probe is None or floor is None:
+        return probe
+    return replace(probe, products=torch.addcmul(probe.products, floor[:, None], probe.vectors, value=-1))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,181 @@
+"""How noisy samples are: the variance that is the same in every direction across the data [THEORY §11]."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from carre.boundary import ArgumentError, as_points
+
+# Of the samples, so many at most, of which some are points to look around at.
+_MOST_SAMPLES, _MOST_POINTS, _FEWEST_SAMPLES, _MOST_NEIGHBORS = 16_384, 256, 80, 512
+# Decompositions of size D at every point.
+_LARGEST_DIM, _LARGEST_DECOMPOSITIONS = 512, 2**23
+# Each half of the samples has at least so many neighbors at the scales that are compared, which differ by √2.
+_FEWEST_NEIGHBORS, _N_SCALES, _N_TRIED = 20, 3, 40
+# Noise is the same at both scales and in every direction across the data, up to chance.
+_MOST_DRIFT, _LEAST_ISOTROPY = 0.05, 0.75
+# Less than this share of the kernel's own variance is not seen.
+_LEAST_FLOOR = 1e-3
+# Eigenvalues without the noise, on average over points that may differ.
+_TANGENT_ABOVE, _STANDS_OUT_ABOVE = 0.5, 0.25
+
+
+@dataclass(frozen=True)
+class NoiseEstimate:
+    """Noise of the samples, of the same deviation τ in all directions, if there is such noise.
+
+    Attributes:
+        value: τ, in the units of the samples; 0 where none is claimed.
+        standard_error: Of τ, by chance and by the scale it is read at; 0 where it was given, or none is claimed.
+        n_directions: How many directions stand out from it; None where none is claimed.
+        reason: What speaks for it, or why nothing is claimed, in a sentence.
+
+    Example:
+        >>> print(NoiseEstimate(0.05, 0.001, 2, "seen at two scales"))
+        0.05 ± 0.001 in every direction: seen at two scales
+        >>> print(NoiseEstimate(reason="it may be curvature"))
+        none is claimed: it may be curvature
+    """
+
+    value: float = 0.0
+    standard_error: float = 0.0
+    n_directions: int | None = None
+    reason: str = "it was not looked for"
+
+    def __str__(self) -> str:
+        if self.value == 0.0:
+            return f"none is claimed: {self.reason}"
+        error = f" ± {self.standard_error:.1g}" if self.standard_error > 0 else ""
+        return f"{self.value:.3g}{error} in every direction: {self.reason}"
+
+
+def estimate_noise(samples: Any, *, generator: torch.Generator | None = None) -> NoiseEstimate:
+    """Estimate the noise of samples X = M + τε, from the samples alone; claim it only where it can be told.
+
+    Seen by a kernel of scale σ, noise leaves the same variance σ²τ²/(σ² + τ²) in every direction across the data, at
+    every σ [THEORY §11]. Curvature leaves one that grows as σ⁴, and in few directions; a dimension leaves σ². So a
+    variance that is the same in the lower half of all directions, and gives the same τ at two of the smallest scales
+    at which samples have neighbors, is noise. The directions are found on one half of the samples, and the variance
+    along them is measured on the other: on the same half it would be too small.
+
+    Args:
+        samples: The samples, shape (n, D).
+        generator: Source of the split; by default a fixed seed.
+
+    Example:
+        >>> from carre.manifolds import Sphere
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> sphere = Sphere(2).embed(10, generator=rng)
+        >>> found = estimate_noise(sphere.noisy(0.05).sample(2000, generator=rng))
+        >>> round(found.value, 2), found.n_directions
+        (0.05, 2)
+        >>> estimate_noise(sphere.sample(2000, generator=rng)).value
+        0.0
+    """
+    samples = as_points(samples, name="samples").tensor.detach()
+    n, dim = samples.shape
+    if n < _FEWEST_SAMPLES:
+        return _nothing(f"fewer than {_FEWEST_SAMPLES} samples do not tell")
+    if not 2 <= dim <= _LARGEST_DIM:
+        return _nothing(f"it is looked for in 2 to {_LARGEST_DIM} dimensions, not in {dim:,}")
+    generator = torch.Generator(samples.device).manual_seed(0) if generator is None else generator
+    order = torch.randperm(n, generator=generator, device=samples.device)[:_MOST_SAMPLES]
+    seen = _spectra(samples[order].double())
+    if len(seen) < 2:
+        return _nothing("samples have too few neighbors")
+    return _judge(seen, n)
+
+
+def noise_setting(noise: Any) -> str | float:
+    """Check what a fit is told about noise: "auto", or its deviation.
+
+    Example:
+        >>> noise_setting("auto"), noise_setting(0)
+        ('auto', 0.0)
+    """
+    if noise == "auto":
+        return "auto"
+    if isinstance(noise, bool) or not isinstance(noise, (int, float)) or not 0 <= noise < math.inf:
+        raise ArgumentError("noise", "be 'auto', or a standard deviation of at least 0", got=repr(noise))
+    return float(noise)
+
+
+def _spectra(samples: Float[Tensor, "n dim"]) -> list[tuple[float, Float[Tensor, " dim"]]]:
+    """Find the smallest scales at which samples have neighbors; at each, the mean spectrum of G, descending."""
+    n, dim = samples.shape
+    n_points = max(32, min(_MOST_POINTS, n // 4, _LARGEST_DECOMPOSITIONS // dim**2))
+    points, rest = samples[:n_points], samples[n_points:]
+    halves = [_neighbors(points, half) for half in (rest[::2], rest[1::2])]
+    sigma = float(halves[0][0][:, min(_FEWEST_NEIGHBORS, halves[0][0].shape[1] - 1)].sqrt().median()) / 8
+    found: list[tuple[float, Tensor]] = []
+    for _ in range(_N_TRIED):
+        if len(found) == _N_SCALES or not sigma > 0:
+            break
+        (left, few), (right, fewer) = (_covariances(*half, sigma) for half in halves)
+        if float(torch.minimum(few, fewer).median()) >= _FEWEST_NEIGHBORS:
+            found.append((sigma, (_along(left, right) + _along(right, left)) / 2))
+        sigma *= 2**0.5
+    return found
+
+
+def _neighbors(points: Float[Tensor, "m dim"], samples: Float[Tensor, "n dim"]) -> tuple[Tensor, Tensor]:
+    """Find the nearest samples of each point, with their squared distances."""
+    distances, index = torch.cdist(points, samples).topk(min(_MOST_NEIGHBORS, len(samples)), 1, largest=False)
+    return distances.square(), samples[index]
+
+
+def _covariances(
+    distances: Float[Tensor, "m k"], neighbors: Float[Tensor, "m k dim"], sigma: float
+) -> tuple[Float[Tensor, "m dim dim"], Float[Tensor, " m"]]:
+    """Compute the kernel's G at each point, without the bias of few neighbors, and their effective number."""
+    weights = torch.softmax(-distances / (2 * sigma**2), 1)
+    effective = 1 / weights.square().sum(1)
+    centered = neighbors - torch.einsum("mk,mkd->md", weights, neighbors)[:, None]
+    rows = centered * (weights / (sigma**2 * (1 - 1 / effective).clamp_min(1e-6))[:, None]).sqrt()[..., None]
+    return rows.mT @ rows, effective
+
+
+def _along(found: Float[Tensor, "m dim dim"], measured: Float[Tensor, "m dim dim"]) -> Float[Tensor, " dim"]:
+    """Measure one G along the eigenvectors of the other, leading first, on average over the points."""
+    directions = torch.linalg.eigh(found)[1].flip(-1)
+    return torch.einsum("mik,mij,mjk->mk", directions, measured, directions).mean(0)
+
+
+def _judge(seen: list[tuple[float, Float[Tensor, " dim"]]], n_samples: int) -> NoiseEstimate:
+    """Say whether the lower half of the spectra at consecutive scales is noise."""
+    dim = len(seen[0][1])
+    count, values = max(1, dim // 2), list[float]()
+    for sigma, spectrum in seen:
+        lower = spectrum[-count:]
+        floor = float(lower.mean())
+        if floor < _LEAST_FLOOR:
+            return _nothing(f"across the data samples differ by less than {_LEAST_FLOOR**0.5 * sigma:.2g}")
+        if floor >= 1 or float(lower[-1]) < _LEAST_ISOTROPY * float(lower[0]):
+            return _nothing("what is left across the data is not the same in all directions")
+        values.append(sigma * math.sqrt(floor / (1 - floor)))
+        drift = values[-1] / values[-2] - 1 if len(values) > 1 else -math.inf
+        # Of few neighbors in many dimensions it is a little too large, and falls; curvature makes it rise.
+        if drift >= -_MOST_DRIFT:
+            break
+    if abs(drift) > _MOST_DRIFT:
+        return _nothing("what is left across the data changes with the scale: it may be curvature")
+    # A clean eigenvalue is 1 − (s²/σ²)(1 − λ), with s² = σ² + τ² and s²/σ² = 1/(1 − ν) [THEORY §11].
+    first = seen[len(values) - 2][1]
+    clean = 1 - (1 - first) / (1 - float(first[-count:].mean()))
+    if float(clean[0]) < _TANGENT_ABOVE:
+        return _nothing("no direction stands out from the others: a cloud, or a dimension near that of the space")
+    chance = values[-1] / math.sqrt(2 * count * n_samples)
+    scales = " and ".join(f"{sigma:.3g}" for sigma, _ in seen[len(values) - 2 : len(values)])
+    reason = f"the lower {count} of {dim} directions vary alike, at σ = {scales}"
+    n_directions = int((clean > _STANDS_OUT_ABOVE).sum())
+    return NoiseEstimate(values[-1], math.hypot(chance, drift * values[-1]), n_directions, reason)
+
+
+def _nothing(reason: str) -> NoiseEstimate:
+    return NoiseEstimate(reason=reason)
