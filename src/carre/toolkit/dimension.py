@@ -29,6 +29,8 @@ _UNEXPLAINED = 0.5
 # The denoiser is also asked at a scale that is smaller by this factor.
 FINER = 2**0.5
 SPECTRAL_METHODS = ("count", "gap", "trace", "participation")
+# A dimension is clear where so many points have it.
+_CLEAR_SHARE = 0.9
 # How far the scale is varied for the uncertainty, up and down.
 _SCALE_FACTORS = (2**-0.5, 2**0.5)
 # A smooth factor of a field of d-dimensional projectors needs up to 2d − 1 rows, and a few more help training.
@@ -244,6 +246,14 @@ class DimensionEstimate:
     shares: dict[int, float]
     bandwidth: float
     source: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """Whether there is one answer: "clear", "depends on the scale", or "varies from point to point"."""
+        low, high = self.interval
+        if low != high:
+            return "depends on the scale"
+        return "clear" if self.shares.get(self.value, 0.0) >= _CLEAR_SHARE else "varies from point to point"
 
     def __str__(self) -> str:
         low, high = self.interval
