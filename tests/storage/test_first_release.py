@@ -67,6 +67,7 @@ def test_what_is_written_now_is_the_same(name, tmp_path):
     for found in now["history"]["evaluations"]:
         assert found.pop("improvement") is None
         assert found.pop("noise") is None
+        assert found.pop("drop") == 0.0
     assert not now["fitted"].pop("concerns")
     assert now["fitted"].pop("noise_estimate")["value"] == now["field"].pop("noise") == 0.0
     assert then["parameters"].pop("patience") is None

@@ -78,7 +78,7 @@ def test_what_is_done_is_not_done_again(tmp_path):
 
 @pytest.mark.slow
 def test_the_end_comes_at_the_same_step_across_interruptions(tmp_path):
-    settings = {"max_steps": 5000, "round_steps": 35, "learning_rate": 0.02, "worth": 0.5, "n_references": 0}
+    settings = {"max_steps": 5000, "round_steps": 35, "learning_rate": 0.01, "worth": 0.5, "n_references": 0}
     wanted = run(**settings)
     assert wanted[1].stop_reason == "done"
     # While the evidence is gathered, while the rate falls, and in the polish.

@@ -10,7 +10,7 @@ from carre.matching import LogUniform, perturb, predictive_loss
 from carre.metric import LowRankMetric
 from carre.networks import build_model
 from carre.training import DataScale, ImageScale, Objective, TrainingConfig, train
-from carre.training._schedule import Evidence, Schedule, is_done, is_hard, is_worse
+from carre.training._schedule import Evidence, Gain, Schedule, is_done, is_hard, is_worse
 
 
 def schedule(polishes=True, **settings):
@@ -45,9 +45,9 @@ def test_a_decay_in_which_all_gets_worse_is_cut_short():
     assert (course.has_cooled(0.35), course.has_cooled(0.37)) == (False, True)
     course.worsened = 0.35
     assert (course.decay_from, course.polish_from, course.end) == pytest.approx((0.3, 0.35, 0.5))
-    assert is_worse(TrainingConfig(), 1000, -0.1, 0.01)
-    assert not is_worse(TrainingConfig(), 1000, -0.1, 0.06)
-    assert not is_worse(TrainingConfig(), 100, -0.1, 0.01)
+    assert is_worse(TrainingConfig(), 1000, Gain(-0.1, 0.01))
+    assert not is_worse(TrainingConfig(), 1000, Gain(-0.1, 0.06))
+    assert not is_worse(TrainingConfig(), 100, Gain(-0.1, 0.01))
 
 
 def test_the_rate_before_the_decay_does_not_know_how_long_training_will_be():
@@ -65,18 +65,36 @@ def test_time_and_steps_both_bound_a_run():
 def test_a_gain_is_told_from_chance_by_pairs():
     """Values with a deviation of 10 and a common gain of 0.5: visible only as differences."""
     generator, evidence = torch.Generator().manual_seed(0), Evidence()
-    values = 10 * torch.randn(400, generator=generator)
+    values = 10 * torch.randn(4, 100, 1, generator=generator)
     assert evidence.add(100, values) is None
     assert evidence.add(120, values) is None
-    gain, noise = evidence.add(200, values - 0.5 + 0.1 * torch.randn(400, generator=generator))
+    gain, noise, directions = evidence.add(200, values - 0.5 + 0.1 * torch.randn(4, 100, 1, generator=generator))
     share = math.log(1.5) / math.log(200 / 120)
     assert gain == pytest.approx(share * 0.5, abs=0.02)
     assert noise == pytest.approx(share * 0.1 / 20, rel=0.2)
     assert set(evidence.values) == {120, 200}
-    assert not is_done(TrainingConfig(), 1000, gain, noise)
-    assert is_done(TrainingConfig(), 1000, 0.5, 0.4)
-    assert is_done(TrainingConfig(), 1000, -3.0, 0.1)
+    assert directions == 0.0
+    assert not is_done(TrainingConfig(), 1000, Gain(gain, noise), is_clear=True)
+    assert is_done(TrainingConfig(), 1000, Gain(0.5, 0.4), is_clear=True)
+    assert is_done(TrainingConfig(), 1000, Gain(-3.0, 0.1), is_clear=True)
+    assert is_done(TrainingConfig(), 1000, Gain(-3.0, 0.1), is_clear=False)
     assert is_hard(2000, 4.0)
+
+
+def test_a_direction_that_is_found_at_one_scale_keeps_a_plateau_alive():
+    """The noise of one of three scales falls by a direction in 30 % more steps: little in nats, and beyond chance."""
+    generator, evidence = torch.Generator().manual_seed(0), Evidence()
+    errors = 8 + torch.randn(3, 200, generator=generator)
+    fewer = errors - torch.tensor([0.0, 1.0, 0.0])[:, None]
+    evidence.add(4000, torch.stack([0.001 * errors, errors], 2))
+    gain = evidence.add(6000, torch.stack([0.001 * fewer, fewer], 2))
+    assert gain.value < 0.001
+    assert gain.directions == pytest.approx(1.0, rel=1e-5)
+    config = TrainingConfig(round_steps=100)
+    assert is_done(config, 6000, gain, is_clear=True)
+    assert not is_done(config, 6000, gain, is_clear=False)
+    assert is_done(config, 6000, gain._replace(directions=0.0), is_clear=False)
+    assert not is_done(config, 1500, gain._replace(directions=0.0), is_clear=False), "at first it waits anyway"
 
 
 @pytest.mark.slow

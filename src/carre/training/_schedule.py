@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
@@ -21,6 +22,9 @@ _FEWEST_ROUNDS, _FEWEST_POLISH = 3, 150
 _FAR_WORSE = 10.0
 # After so many steps, easy data gain far less than this.
 _TRIED, _HARD = 1500, 1.0
+# Eigenvalues are told apart by a drop of this size, on average; where they are not, learning lasts so many rounds at
+# least, and as long as half more steps remove the noise from so many more directions at some scale.
+CLEAR_DROP, _LONGEST_PLATEAU, _WORTHWHILE_DIRECTIONS = 0.5, 20, 0.02
 
 
 class Schedule:
@@ -89,6 +93,25 @@ class Schedule:
         return is_due and spent < (1 - 0.5 * _SPACING) * self.polish_from
 
 
+class Gain(NamedTuple):
+    """What half more steps have brought on the held-out pairs.
+
+    Attributes:
+        value: Nats per sample.
+        noise: The standard error of that.
+        directions: In how many more directions the noise is removed than before, beyond chance, at the scale where that
+            has grown most; 0 where there is no mean.
+
+    Example:
+        >>> Gain(0.1, 0.02, 0.3).directions
+        0.3
+    """
+
+    value: float
+    noise: float
+    directions: float = 0.0
+
+
 class Evidence:
     """What the held-out pairs say at each evaluation, kept to tell a gain from chance.
 
@@ -96,10 +119,10 @@ class Evidence:
     """
 
     def __init__(self) -> None:
-        self.values: dict[int, Float[Tensor, " pairs"]] = {}
+        self.values: dict[int, Float[Tensor, "levels pairs kinds"]] = {}
 
-    def add(self, step: int, values: Float[Tensor, " pairs"]) -> tuple[float, float] | None:
-        """Note an evaluation; return what half more steps have brought, and the standard error of that."""
+    def add(self, step: int, values: Float[Tensor, "levels pairs kinds"]) -> Gain | None:
+        """Note an evaluation: the loss of every pair at every scale and, with a mean, its error; return the gain."""
         earlier = [past for past in self.values if past <= _LOOK_BACK * step]
         self.values[step] = values.detach().cpu()
         if not earlier:
@@ -109,31 +132,50 @@ class Evidence:
         # Per half more steps, however far back that was.
         share = math.log(1.5) / math.log(step / earlier[-1])
         difference = share * (self.values[earlier[-1]] - self.values[step])
-        return float(difference.mean()), float(difference.std() / math.sqrt(len(difference)))
+        losses = difference[..., 0].flatten()
+        gain, noise = float(losses.mean()), float(losses.std() / math.sqrt(len(losses)))
+        if difference.shape[-1] == 1:
+            return Gain(gain, noise)
+        errors = difference[..., 1]
+        certain = errors.mean(1) - _STANDARD_ERRORS * errors.std(1) / math.sqrt(errors.shape[1])
+        return Gain(gain, noise, float(certain.max()))
 
 
-def is_done(config: TrainingConfig, steps: int, gain: float, noise: float) -> bool:
+def is_done(config: TrainingConfig, steps: int, gain: Gain, *, is_clear: bool) -> bool:
     """Say whether a gain on the held-out pairs is none, or less than it would have to be to go on.
 
+    Where directions along the data and across them are not told apart yet, at no scale, little is gained for long while
+    a curved shape still looks flat [THEORY §3.9], or is found at the smallest scale alone, where all of it is some
+    hundredths of a nat: there, learning goes on while any direction is found, and for many rounds in any case; not
+    where samples are being learned by heart.
+
     Example:
-        >>> config = TrainingConfig(worth=0.04)
-        >>> is_done(config, 1000, 0.3, 0.01), is_done(config, 1000, 0.03, 0.001)
-        (False, True)
+        >>> config = TrainingConfig(worth=0.04, round_steps=100)
+        >>> [is_done(config, 1000, Gain(gain, 0.001), is_clear=True) for gain in (0.3, 0.03)]
+        [False, True]
+        >>> [is_done(config, steps, Gain(0.0, 0.001), is_clear=False) for steps in (1000, 2000)]
+        [False, True]
+        >>> is_done(config, 4000, Gain(0.01, 0.001, directions=0.1), is_clear=False)
+        False
     """
-    return _is_tried(config, steps) and gain < max(_STANDARD_ERRORS * noise, config.worth)
+    if not _is_tried(config, steps) or gain.value >= max(_STANDARD_ERRORS * gain.noise, config.worth):
+        return False
+    if is_clear or is_worse(config, steps, gain):
+        return True
+    return steps >= _LONGEST_PLATEAU * config.round_steps and gain.directions < _WORTHWHILE_DIRECTIONS
 
 
-def is_worse(config: TrainingConfig, steps: int, gain: float, noise: float) -> bool:
+def is_worse(config: TrainingConfig, steps: int, gain: Gain) -> bool:
     """Say whether the held-out pairs are predicted worse than they were: beyond chance, or by far.
 
     What is learned by heart costs a few pairs very much, so that the standard error is large.
 
     Example:
         >>> config = TrainingConfig(worth=0.04)
-        >>> [is_worse(config, 1000, gain, noise) for gain, noise in ((-0.3, 0.01), (-0.01, 0.01), (-7.0, 5.0))]
+        >>> [is_worse(config, 1000, Gain(*found)) for found in ((-0.3, 0.01), (-0.01, 0.01), (-7.0, 5.0))]
         [True, False, True]
     """
-    return _is_tried(config, steps) and gain < -min(_STANDARD_ERRORS * noise, _FAR_WORSE * config.worth)
+    return _is_tried(config, steps) and gain.value < -min(_STANDARD_ERRORS * gain.noise, _FAR_WORSE * config.worth)
 
 
 def _is_tried(config: TrainingConfig, steps: int) -> bool:

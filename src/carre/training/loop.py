@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from carre.boundary import ArgumentError
 from carre.matching import BandwidthDistribution
 from carre.networks import MetricModel
-from carre.training._schedule import Evidence, Schedule, is_done, is_hard, is_worse
+from carre.training._schedule import CLEAR_DROP, Evidence, Schedule, is_done, is_hard, is_worse
 from carre.training._steps import Polisher, Stepper
 from carre.training.checkpoint import Checkpoint, digest, fingerprint, postponed
 from carre.training.config import TrainingConfig
@@ -216,7 +216,7 @@ class _Run:
         )
         found = self.evidence.add(history.steps, values)
         if found is not None:
-            evaluation = dataclasses.replace(evaluation, improvement=found[0], noise=found[1])
+            evaluation = dataclasses.replace(evaluation, improvement=found.value, noise=found.noise)
         # A polish is kept unless it does harm: it is for directions, which this score hardly sees.
         allowed = 0.005 * max(1.0, abs(evaluation.loss)) if self.is_polishing else 0.0
         if history.kept < 0 or evaluation.loss < history.evaluations[history.kept].loss + allowed:
@@ -225,16 +225,18 @@ class _Run:
         if found is None or self.is_polishing:
             return
         if schedule.settled is None and spent < schedule.decay_from:
-            history.gained, history.gained_noise = found
+            history.gained, history.gained_noise = found.value, found.noise
             # Where a kernel sees more than the network, the network has only to find it: long plateaus are usual.
             is_ahead = linear_phase(history) is None
-            if config.until_done and is_ahead and is_done(config, history.steps, *found):
+            # A mean that is given, or none of the points, has no linear phase to leave.
+            is_clear = not self.task.objective.train_mean or not evaluation.gain or evaluation.drop >= CLEAR_DROP
+            if config.until_done and is_ahead and is_done(config, history.steps, found, is_clear=is_clear):
                 schedule.settled = spent
-            elif config.gives_up and is_hard(history.steps, found[0]):
+            elif config.gives_up and is_hard(history.steps, found.value):
                 history.stop_reason = TOO_HARD
-        elif config.until_done and schedule.has_cooled(spent) and is_worse(config, history.steps, *found):
+        elif config.until_done and schedule.has_cooled(spent) and is_worse(config, history.steps, found):
             schedule.worsened = spent
-            history.gained, history.gained_noise = found
+            history.gained, history.gained_noise = found.value, found.noise
 
     def _finish_phase(self) -> None:
         """Go on with the polish, or end."""

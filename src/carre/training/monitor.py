@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from carre.backend.memory import points_at_once
 from carre.matching import BandwidthDistribution, Perturbation, perturb, predictive_loss
 from carre.matching.perturbation import source_posterior
+from carre.metric import LowRankMetric
 from carre.training.objective import Objective
 
 # Why training ended.
@@ -79,6 +80,8 @@ class Evaluation:
         gain: By how many dimensions the denoiser beats the best linear one, at each of the
             monitored bandwidths; empty without a mean of the points. Zero on curved data means that training has
             not left its linear phase [THEORY §3.9].
+        drop: The largest drop between consecutive eigenvalues, on average over the pairs at the bandwidth where it is
+            largest: near 1 where directions along the data and across them are told apart.
         improvement: What half more steps have brought, in nats per sample; None at first.
         noise: The standard error of that.
 
@@ -95,6 +98,7 @@ class Evaluation:
     metric_loss: float
     predictive_loss: float
     gain: tuple[float, ...]
+    drop: float = 0.0
     improvement: float | None = None
     noise: float | None = None
 
@@ -241,27 +245,28 @@ class HeldOut:
     @torch.no_grad()
     def evaluate(
         self, model: nn.Module, objective: Objective, *, step: int, seconds: float
-    ) -> tuple[Evaluation, Float[Tensor, " pairs"]]:
-        """Compute the held-out losses and the gain of a model, and the loss of each pair."""
-        rows, gain, watched = [], [], []
+    ) -> tuple[Evaluation, Float[Tensor, "levels pairs kinds"]]:
+        """Compute the held-out losses and the gain of a model; the loss of each pair and, with a mean, its error."""
+        rows, gain, drops, watched = [], [], [], []
         for pair, linear_error in zip(self.pairs, self.linear_errors, strict=True):
             size = points_at_once(model, pair.points, largest=len(pair.points))
             parts = zip(*(torch.split(tensor, size) for tensor in pair.tensors()), strict=True)
             measured = [_measure(model, objective, Perturbation(*part)) for part in parts]
-            values = [torch.cat(part) for part in zip(*measured, strict=True)]
-            watched.append(values[min(2, len(values) - 1)])
+            drop, *values = (torch.cat(part) for part in zip(*measured, strict=True))
+            drops.append(float(drop.mean()))
+            watched.append(torch.stack([values[min(2, len(values) - 1)], *values[3:]], 1))
             averages = [part.mean() for part in values]
             rows.append([*map(float, averages[:3]), math.nan][:3])
             gain += [float(linear_error - error) for error in averages[3:]]
         mean_loss, metric_loss, predictive = np.mean(rows, axis=0).tolist()
-        found = Evaluation(step, seconds, mean_loss, metric_loss, predictive, tuple(gain))
-        return found, torch.cat(watched)
+        found = Evaluation(step, seconds, mean_loss, metric_loss, predictive, tuple(gain), drop=max(drops))
+        return found, torch.stack(watched)
 
 
 def _measure(model: nn.Module, objective: Objective, pair: Perturbation) -> list[Float[Tensor, " batch"]]:
-    """Compute the two losses at each pair; with a mean the predictive loss, and with one of the points its error."""
+    """Compute drops of eigenvalues, both losses; with a mean the predictive loss, with one of the points its error."""
     mean, factor = model(pair.points, pair.bandwidth)
-    values = [*objective.losses(mean, factor, pair)]
+    values = [_drops(factor), *objective.losses(mean, factor, pair)]
     if mean is not None:
         seen = objective.image(pair)
         residual = seen.centered(mean).displacement[:, 0]
@@ -270,6 +275,13 @@ def _measure(model: nn.Module, objective: Objective, pair: Perturbation) -> list
         if objective.function is None:
             values.append(_errors(pair, mean))
     return values
+
+
+def _drops(factor: Float[Tensor, "batch rank dim"]) -> Float[Tensor, " batch"]:
+    """Compute the largest drop between consecutive eigenvalues of G; what a rank below D leaves out is not seen."""
+    values = LowRankMetric(factor).eigenvalues().clamp(0, 1)
+    # In one dimension there is nothing across the data.
+    return (values[:, :-1] - values[:, 1:]).amax(1) if values.shape[1] > 1 else torch.ones_like(values[:, 0])
 
 
 def _errors(pair: Perturbation, mean: Float[Tensor, "batch dim"]) -> Float[Tensor, " batch"]:
