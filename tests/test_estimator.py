@@ -51,7 +51,7 @@ def test_it_is_the_fit_and_no_more():
     }
     assert len(public) <= 15
     names = set(MetricMatching().get_params())
-    assert names == set(FitSettings.__dataclass_fields__) | {"checkpoint", "device", "random_state", "verbose"}
+    assert names == set(FitSettings.__dataclass_fields__) | {"checkpoint", "device", "random_state", "scale", "verbose"}
 
 
 def test_names_of_columns_reach_the_geometry():

@@ -183,8 +183,8 @@ def _of_scikit_dimension(name: str) -> Draws:
 
         # Its seeds are those of the paper: 1 to 5.
         seed = generator.initial_seed() - 10_000
-        found = skdim.datasets.BenchmarkManifolds(random_state=seed).generate(name=name, n=n)
-        return torch.from_numpy(np.ascontiguousarray(found))
+        found = skdim.datasets.BenchmarkManifolds(random_state=seed).generate(n=n)
+        return torch.from_numpy(np.ascontiguousarray(found[name]))
 
     return draw
 

@@ -29,7 +29,7 @@ def noisy(rows: Rows) -> str:
     """Directions, dimension and noise on shapes under noise."""
     lines = [
         "## Under noise\n",
-        "| data | n | tangent error | at the best σ | local PCA, best k by labels | over it | τ found | points with the "
+        "| data | n | tangent error | at the best σ | local PCA, best k by labels | over it | τ found | points of the "
         "right dimension |",
         "|---|---|---|---|---|---|---|---|",
     ]

@@ -29,9 +29,10 @@ PARTS = ("fitted", "dimension", "spoiled", "scale", "baselines")
 
 def jobs(parts: list[str], data: Path, seed: int) -> list[tuple[str, Any, tuple]]:
     """List what to do, the longest first: (part, function, arguments)."""
-    import dimension  # noqa: PLC0415  (after the number of threads is set)
     import fitted  # noqa: PLC0415
     import scale  # noqa: PLC0415
+
+    import dimension  # noqa: PLC0415  (after the number of threads is set)
 
     listed: list[tuple[str, Any, tuple]] = []
     if {"dimension", "baselines"} & set(parts):
@@ -85,8 +86,9 @@ def main() -> None:
         parser.error(f"--data must be a folder that --export wrote; there is no truth.txt in {arguments.data}")
     if arguments.workers > 1:
         os.environ["OMP_NUM_THREADS"] = "1"
-    from dimension import export  # noqa: PLC0415
     from tables import tables  # noqa: PLC0415
+
+    from dimension import export  # noqa: PLC0415
 
     if arguments.export:
         export(arguments.export)

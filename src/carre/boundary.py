@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -48,6 +48,14 @@ def _argument_error(kind: type[ArgumentError], argument: str, must: str, got: ob
     return kind(argument, must, got=got, remedy=remedy)
 
 
+@runtime_checkable
+class Names(Protocol):
+    """Names of rows and columns that came in, for answers that go out."""
+
+    def dress(self, answer: np.ndarray, *, as_vectors: bool = False) -> Any:
+        """Name the rows of an answer, and the columns of vectors."""
+
+
 @dataclass(frozen=True, eq=False)
 class Points:
     """Points as a floating tensor, with the way back to what the caller gave.
@@ -56,27 +64,62 @@ class Points:
         tensor: The points, float32 or float64.
         is_array: Whether the caller gave a NumPy array (or something like one).
         sample_shape: Channels, height and width, where the caller gave images.
+        units: What each column was divided by, where the field is asked in units of its own.
+        names: Names of rows and columns, which the answers get.
     """
 
     tensor: Float[Tensor, "n dim"]
     is_array: bool
     sample_shape: tuple[int, int, int] | None = None
+    units: Float[Tensor, " dim"] | None = None
+    names: Names | None = None
+
+    def in_units(self, units: Float[Tensor, " dim"] | None) -> Points:
+        """Divide each column by a unit; answers are multiplied by it.
+
+        Example:
+            >>> given = as_points([[2.0, 30.0]]).in_units(torch.tensor([1.0, 10.0]))
+            >>> given.tensor, given.restore_vectors(given.tensor)
+            (tensor([[2., 3.]], dtype=torch.float64), array([[ 2., 30.]]))
+        """
+        return self if units is None else replace(self, tensor=self.tensor / units.to(self.tensor), units=units)
+
+    def _outer(self, result: Tensor, axis: int = -1) -> Tensor:
+        """Bring the coordinates along an axis into the caller's units."""
+        if self.units is None:
+            return result
+        shape = [1] * result.ndim
+        shape[axis] = -1
+        return result * self.units.to(result).reshape(shape)
 
     def restore(self, result: Tensor) -> Any:
-        """Return a result as the caller's kind: a NumPy array, or a tensor on the caller's device."""
-        if self.is_array:
-            return result.detach().cpu().numpy()
-        return result.to(self.tensor.device)
+        """Return a result as the caller's kind: an array, with names where they had some, or a tensor on its device."""
+        return self._as_given(result)
+
+    def _as_given(self, result: Tensor, *, as_vectors: bool = False) -> Any:
+        if not self.is_array:
+            return result.to(self.tensor.device)
+        answer = result.detach().cpu().numpy()
+        return answer if self.names is None else self.names.dress(answer, as_vectors=as_vectors)
+
+    def restore_bases(self, result: Float[Tensor, "*axes dim d"]) -> Any:
+        """Return vectors that are columns as the caller's kind, in the caller's units."""
+        return self.restore(self._outer(result, -2))
 
     def restore_vectors(self, result: Float[Tensor, "*axes dim"]) -> Any:
-        """Return points or vectors as the caller's kind, as images where the caller gave images."""
+        """Return points or vectors as the caller's kind and units, as images where the caller gave images."""
+        result = self._outer(result)
         if self.sample_shape is not None:
             result = result.reshape(*result.shape[:-1], *self.sample_shape)
-        return self.restore(result)
+        return self._as_given(result, as_vectors=True)
 
     def seen_by(self, function: Any) -> Any:
-        """Let a function of the caller see images where the points were images; what is no function stays."""
-        if self.sample_shape is None or not callable(function):
+        """Let a function of the caller see images and units as the points had them; what is no function stays."""
+        if not callable(function):
+            return function
+        if self.units is not None:
+            return lambda points: function(self._outer(points))
+        if self.sample_shape is None:
             return function
         shape = self.sample_shape
 

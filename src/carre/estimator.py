@@ -54,6 +54,7 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         block: str = "gated",
         ridge: float = 0.0,
         noise: str | float = "auto",
+        scale: str = "none",
         reduce: bool = True,
         max_steps: int | None = None,
         max_seconds: float | None = None,

@@ -17,6 +17,7 @@ from carre import toolkit
 from carre.backend import Progress, working_memory
 from carre.boundary import ArgumentError, Points, as_bandwidth, as_images, as_points, is_integer
 from carre.data import Normalization, Table
+from carre.data.frames import FrameNames, is_frame, read_frame
 from carre.fields import Bandwidth, DataField, MetricField
 from carre.local import Local
 from carre.metric import Metric
@@ -59,6 +60,8 @@ class Geometry(DataField):
         sample_shape: (C, H, W) of images; None for tables.
         normalization: How raw pixels became the values that were trained on; None for anything else.
         feature_names: Names of the columns, where there were any.
+        units: What each column was divided by (``scale`` of `carre.fit`); None where they were taken as they are. σ,
+            lengths, the metric and its eigenvalues are in these units; points and vectors are in those of the columns.
         concerns: What was odd about columns of the samples, in sentences (`carre.data.column_concerns`).
         parameters: What the fit was told.
         device: Where the field computes.
@@ -98,6 +101,7 @@ class Geometry(DataField):
     sample_shape: tuple[int, int, int] | None = None
     normalization: Normalization | None = None
     feature_names: tuple[str, ...] | None = None
+    units: Float[Tensor, " dim"] | None = None
     concerns: tuple[str, ...] = ()
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cpu"))
@@ -214,7 +218,8 @@ class Geometry(DataField):
 
     def recommend_rank(self, points: Any) -> RankAdvice:
         """Recommend a rank for the next fit, from the local dimensions at samples."""
-        counts = np.asarray(torch.as_tensor(self.dimension(points)).cpu())
+        counts = self.at(points).dimension
+        counts = counts.cpu().numpy() if isinstance(counts, Tensor) else np.asarray(counts)
         return toolkit.recommend_rank(counts, self.rank, self.hull_dim)
 
     def score(self, points: Any) -> float:
@@ -321,8 +326,11 @@ class Geometry(DataField):
             name: What errors call them.
             single: Whether a vector, or one image, is taken for a batch of one.
         """
-        if isinstance(points, Table) or hasattr(points, "columns"):
+        names: FrameNames | None = None
+        if isinstance(points, Table):
             points = _columns_of(points, self.feature_names, name)
+        elif is_frame(points):
+            points, names = read_frame(points, self.feature_names, name=name)
         elif is_dataset(points):
             points = self._images_of(points, name)
         elif name not in _VECTORS:
@@ -342,7 +350,29 @@ class Geometry(DataField):
                 f"{name}.reshape(len({name}), -1)",
             )
             raise ArgumentError(name, must, got=shape, remedy=f"Flatten with {remedy}")
-        return as_points(points, dim=self.dim, name=name)
+        given = as_points(points, dim=self.dim, name=name)
+        return dataclasses.replace(given, names=names).in_units(self.units)
+
+    @property
+    def scaling_in_words(self) -> str:
+        """How columns were scaled."""
+        ways = {"standardize": "standard deviation", "robust": "interquartile range over 1.349"}
+        if self.units is None:
+            return "as they are"
+        by = ways.get(self.parameters.get("scale", ""), "unit")
+        return f"each divided by its {by}; σ and lengths are in these units"
+
+    def of_scaled_columns(self) -> Geometry:
+        """Return the same geometry, asked and answering in its own units, those of the scaled columns.
+
+        Example:
+            >>> import carre, numpy as np
+            >>> X = np.random.default_rng(0).normal(size=(40, 2)) * [1.0, 50.0]
+            >>> geometry = carre.fit(X, scale="standardize", max_steps=1, bandwidth=1.0, verbose=False)
+            >>> bool((geometry.of_scaled_columns().samples().std(0) - 1).abs().max() < 1e-6)
+            True
+        """
+        return self if self.units is None else dataclasses.replace(self, units=None, landmarks=self.samples().cpu())
 
     def scale_at(self, bandwidth: Any, points: Float[Tensor, "n dim"]) -> Float[Tensor, " n"]:
         """Return σ at every point: the one given, or the default. Warns of scales that were not trained on."""
@@ -356,8 +386,9 @@ class Geometry(DataField):
         return sigma
 
     def samples(self) -> Float[Tensor, "n dim"]:
-        """Return the landmarks where the field computes."""
-        return self.landmarks.to(self.device)
+        """Return the landmarks where the field computes, in the units that it is asked in."""
+        known = self.landmarks.to(self.device)
+        return known if self.units is None else known / self.units.to(known)
 
     def sample_graph(self, bandwidth: float) -> SampleGraph:
         """Return the graph of the landmarks at a scale; that of the latest scale is kept for the next call."""
@@ -372,7 +403,7 @@ class Geometry(DataField):
         """Choose a kernel on the landmarks, in the precision of points; it is kept for the next call."""
         known: KernelChoice | None = self._kept.get("kernel")
         if known is None or known.field.samples.dtype != points.dtype:
-            self._kept["kernel"] = known = toolkit.choose_kernel(self.landmarks.to(points))
+            self._kept["kernel"] = known = toolkit.choose_kernel(self.samples().to(points))
         return known
 
     def _image_shape(self, asked: str) -> tuple[int, int, int]:
@@ -418,19 +449,18 @@ def is_dataset(points: Any) -> bool:
     return hasattr(points, "normalization") and inspect.getattr_static(points, "images", None) is not None
 
 
-def _columns_of(table: Any, wanted: tuple[str, ...] | None, name: str) -> Any:
-    """Return the columns of a table or a data frame in the order of the fit, found by their names where both have some.
+def _columns_of(table: Table, wanted: tuple[str, ...] | None, name: str) -> np.ndarray:
+    """Return the columns of a table in the order of the fit, found by their names where both have some.
 
     Further columns are left out.
     """
-    names = table.names if isinstance(table, Table) else [str(column) for column in table.columns]
-    values = table.values if isinstance(table, Table) else table
-    if wanted is None or names is None or list(names) == list(wanted):
-        return np.asarray(values)
+    names = table.names
+    if wanted is None or names is None or names == wanted:
+        return table.values
     missing = [column for column in wanted if column not in names]
     if missing:
         got = f"none called {', '.join(missing)}"
         must, remedy = f"have the columns of the fit, {', '.join(wanted)}", "Add them, or rename its columns"
         raise ArgumentError(name, must, got=got, remedy=remedy)
     order = [list(names).index(column) for column in wanted]
-    return np.asarray(values)[:, order] if isinstance(table, Table) else np.asarray(table[list(wanted)])
+    return table.values[:, order]

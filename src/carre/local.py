@@ -16,7 +16,7 @@ from carre.fields.field import denoised_in_parts, metric_in_parts
 from carre.metric import LowRankMetric, Metric
 from carre.toolkit import tangent_frame
 from carre.toolkit.derivatives import euclidean_gradient
-from carre.toolkit.dimension import FINER, count_directions, edge_shifts
+from carre.toolkit.dimension import FINER, count_directions, edge_shifts, local_dimension
 
 
 class Local:
@@ -86,6 +86,9 @@ class Local:
     @cached_property
     def dimension(self) -> Any:
         """The local intrinsic dimension, also at edges of the data (`carre.toolkit.local_dimension`)."""
+        if getattr(self.field, "noise", 0.0) > 0:
+            with self._without_graph():
+                return self._given.restore(local_dimension(self.field, *self._placed).to(self.points.device))
         try:
             mean = self._mean
         except NoDenoiserError:
@@ -112,7 +115,7 @@ class Local:
 
     def tangent_basis(self, dimension: int) -> Any:
         """Return orthonormal bases of the tangent spaces, shape (n, D, dimension), leading direction first."""
-        return self._given.restore(self.metric.tangent_basis(dimension))
+        return self._given.restore_bases(self.metric.tangent_basis(dimension))
 
     def gradient(self, function: Callable[[Tensor], Tensor], *, dimension: int | None = None) -> Any:
         """Return the gradient of a torch function along the data at each point (`carre.toolkit.gradient`).

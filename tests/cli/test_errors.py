@@ -61,7 +61,10 @@ WRONG = {
     "how to say which array": (["fit", "two.npz", "--out", "new"], "(120, 2). Write two.npz::key"),
     "a number": (["fit", "scalar.npy", "--out", "new"], "is float64 of shape (). A single number is no table"),
     "gap in a fit": (["fit", "gap.npy", "--out", "new"], "or leave the column out (--drop)"),
-    "gap in a question": (["dimension", "unnamed", "gap.npy"], "remove the row, or choose others by --columns"),
+    "gap in a question": (
+        ["dimension", "unnamed", "gap.npy"],
+        "leave such rows out (--drop-missing), or choose others by --columns",
+    ),
     "one sample": (["fit", "one.csv", "--out", "new"], "error: DATA must have at least 2 samples"),
     "empty model": (["dimension", "", "points.csv"], "error: MODEL must not be empty"),
     "no model here": (["dimension", ".", "points.csv"], "must hold a saved geometry; it has no config.json"),

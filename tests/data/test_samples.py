@@ -80,6 +80,7 @@ def test_a_dataset_that_is_recognized_has_no_options_of_folders(tmp_path):
 
 
 READERS = {
+    "load_anndata": "path",
     "load_arrays": "path",
     "load_celeba": "folder",
     "load_cifar10": "folder",

@@ -5,10 +5,12 @@ import json
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from carre import MetricMatching
-from carre.data import DamagedFileError, ImageDataset, Table, load_samples, load_table, write_table
+from carre.boundary import ArgumentError
+from carre.data import CellError, DamagedFileError, ImageDataset, Table, load_samples, load_table, write_table
 from tests.samples import TINY
 
 VALUES = np.random.default_rng(0).normal(size=(5, 3))
@@ -141,8 +143,12 @@ def test_many_rows_are_read_block_by_block(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x,y\n1,2\n3,\n", r"line 3, column 'y' of .* is empty. Fill it in"),
-        ("x,y\n1,2\n3,NA\n5,6\n", r"line 3, column 'y' of .* is missing \('NA'\)"),
+        (
+            "x,y\n1,2\n3,\n",
+            r"line 3, column 'y' of .* is missing. Fill it in, leave such rows out \(drop_missing=True\)",
+        ),
+        ("x,y\n1,2\n3,NA\n,\n5,6\n", r"line 3, .* missing, as are 2 more; all are in 2 rows, lines 3, 4. Fill"),
+        ("x,y\n1,2\n,2\n3,b\n5,6\n", r"line 4, column 'y' of .* must be a finite number.* got 'b'. Correct it"),
         ("1,2\n3,inf\n5,6\n", r"line 2, column 1 of .* must be a finite number"),
         ("x,y\n1,2\n3\n", r"line 3 of .* \(separated by commas\) has 1 cells, the others 2"),
         ("x;y\n1,5;2,5\n3,5;4,5\n", r"has a decimal comma: '1,5'. Write numbers with a point, like 1.5"),
@@ -185,7 +191,8 @@ def test_wrong_choices_are_named(tmp_path, options, message):
         (np.zeros(3), r"must hold an array of numbers of shape \(n, D\)"),
         (np.zeros((2, 2), dtype=complex), "Convert it to numbers"),
         (np.zeros((0, 2)), "at least one row"),
-        (np.array([[1.0, np.nan]]), r"row 0 \(from 0\), column 1 of .* is empty or not finite"),
+        (np.array([[1.0, np.nan]]), r"row 0 \(from 0\), column 1 of .* is missing"),
+        (np.array([[1.0, -np.inf]]), r"row 0 \(from 0\), column 1 of .* is infinite. Correct it"),
     ],
 )
 def test_wrong_arrays_are_named(tmp_path, array, message):
@@ -308,3 +315,36 @@ def test_a_geometry_takes_tables_and_finds_columns_by_their_names():
     np.testing.assert_array_equal(geometry.denoise(shuffled), expected)
     with pytest.raises(ValueError, match=r"must have the columns of the fit, x, y; got none called y. Add them"):
         geometry.denoise(Table(circle, ("x", "z")))
+
+
+@pytest.mark.parametrize("name", ["data.csv", "data.parquet", "data.npy"])
+def test_rows_with_missing_cells_are_left_out_on_request_and_counted(tmp_path, name):
+    """The same rows are left out of all kinds of files; the others keep their numbers and what stands beside them."""
+    values = np.array([[1.0, 2.0], [np.nan, 3.0], [4.0, 5.0], [6.0, np.nan], [7.0, 8.0]])
+    if name == "data.npy":
+        np.save(tmp_path / name, values)
+    else:
+        frame = pd.DataFrame(values, columns=["x", "y"]).assign(kind=list("abcde"))
+        frame.to_csv(tmp_path / name, index=False) if name == "data.csv" else frame.to_parquet(tmp_path / name)
+    with pytest.raises(CellError, match="is missing, as are 1 more; all are in 2 rows"):
+        load_table(tmp_path / name)
+    table = load_table(tmp_path / name, drop_missing=True)
+    np.testing.assert_array_equal(table.values, values[[0, 2, 4]])
+    assert table.dropped == ((3, 5) if name == "data.csv" else (1, 3)), "lines of text files, with the header"
+    assert table.other["row"].tolist() == [0, 2, 4]
+    if name != "data.npy":
+        assert table.other["kind"].tolist() == ["a", "c", "e"]
+    whole = load_table(tmp_path / name, columns=["x" if table.names else 0], drop_missing=True)
+    assert whole.shape == (4, 1), "what is missing elsewhere does not matter"
+
+
+def test_missing_cells_are_found_in_every_block(tmp_path, monkeypatch):
+    monkeypatch.setattr("carre.data._delimited._BLOCK", 2)
+    table = load_table(written(tmp_path, "x\n1\n2\nNA\n4\n?\n"), drop_missing=True)
+    assert table.values.tolist() == [[1], [2], [4]]
+    assert table.dropped == (4, 6)
+
+
+def test_a_table_in_which_every_row_misses_something_is_refused(tmp_path):
+    with pytest.raises(ArgumentError, match="hold a row in which no cell is missing"):
+        load_table(written(tmp_path, "x,y\n1,\n2,\n,3\n,4\n5,\n6,\n,7\n"), drop_missing=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import carre
-from carre.cli._output import counted, naming, worded
+from carre.cli._output import counted, naming, say, worded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +21,8 @@ _COUNT = r"(\d+\.?\d*|\.\d+)"
 # Hours, minutes and seconds.
 _BUDGET = re.compile(f"(?:{_COUNT}h)?(?:{_COUNT}m(?:in)?)?(?:{_COUNT}s?)?")
 # Files whose columns have names.
-_NAMED = (".csv", ".tsv", ".txt", ".gz", ".parquet", ".pq")
+_TEXT = (".csv", ".tsv", ".txt", ".gz")
+_NAMED = (*_TEXT, ".parquet", ".pq")
 _OF_ARRAYS = (".npy", ".npz")
 _MOST_NAMES = 8
 
@@ -41,13 +42,17 @@ Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="Folder of a fitted geometry, or a shipped name such as mnist.")
 ]
 Data = Annotated[
-    str, typer.Argument(metavar="DATA", help="Table (csv, tsv, txt, parquet, npy, npz), or a folder of images.")
+    str,
+    typer.Argument(metavar="DATA", help="Table (csv, tsv, txt, parquet, npy, npz, h5ad::key), or a folder of images."),
 ]
 Columns = Annotated[
     str | None, typer.Option(help="Columns that are coordinates, by name or number from 0, separated by commas.")
 ]
 Sigma = Annotated[float | None, positive("Scale σ, in the units of the data; that of the model by default.")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one by default.")]
+DropMissing = Annotated[
+    bool, typer.Option("--drop-missing", help="Leave rows out of which a coordinate is missing; else they are refused.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print neither progress nor a summary.")]
 
@@ -126,13 +131,25 @@ def load_samples(
     columns: Sequence[str] | None = None,
     drop: Sequence[str] | None = None,
     size: int | None = None,
+    drop_missing: bool = False,
 ) -> carre.Table | carre.ImageDataset:
     """Read DATA, a table or images; ``otherwise`` says what to do where cells of a column cannot be used."""
     try:
-        with naming({"folder": "DATA"}):
-            return carre.data.load_samples(path, columns=columns, drop=drop, size=size)
+        with naming({"folder": "DATA", "drop_missing": "--drop-missing"}):
+            samples = carre.data.load_samples(path, columns=columns, drop=drop, size=size, drop_missing=drop_missing)
     except carre.data.CellError as error:
-        raise ValueError(error.worded(otherwise)) from error
+        raise ValueError(error.worded(otherwise, rows="--drop-missing")) from error
+    if isinstance(samples, carre.Table) and samples.dropped:
+        say(f"{rows_left_out(samples)} of {path} {'was' if len(samples.dropped) == 1 else 'were'} left out")
+    return samples
+
+
+def rows_left_out(table: carre.Table) -> str:
+    """Count the rows of a table that were left out, and name them."""
+    places = "lines" if table.path.name.lower().endswith(_TEXT) else "rows, from 0,"
+    return (
+        f"{counted(len(table.dropped), 'row')} with missing cells ({places} {some_of(list(map(str, table.dropped)))})"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +176,12 @@ class Rows:
 
 
 def load_data(
-    geometry: carre.Geometry, path: str, *, columns: str | None = None, drop: Sequence[str] | None = None
+    geometry: carre.Geometry,
+    path: str,
+    *,
+    columns: str | None = None,
+    drop: Sequence[str] | None = None,
+    drop_missing: bool = False,
 ) -> Rows:
     """Load data for a geometry: columns of its names in its order, images of its size and normalization.
 
@@ -177,6 +199,7 @@ def load_data(
         columns=chosen,
         drop=None if chosen is not None else drop,
         size=shape[1] if shape is not None and shape[1] == shape[2] else None,
+        drop_missing=drop_missing,
     )
     if isinstance(samples, carre.Table):
         n_columns = samples.shape[1]

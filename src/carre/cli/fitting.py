@@ -7,6 +7,7 @@ import os
 import shlex
 import time
 import warnings
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ import typer
 
 import carre
 from carre.cli import _inputs as inputs
-from carre.cli._inputs import AsJson, Columns, Data, Device, Quiet, checkpoint_of, listed, positive
+from carre.cli._inputs import AsJson, Columns, Data, Device, DropMissing, Quiet, checkpoint_of, listed, positive
 from carre.cli._output import COMMAND, counted, progress, say, show
 
 _INTERRUPTED = 130
@@ -24,11 +25,23 @@ _SUMMARIZED = 2000
 _LARGEST_SEED = 2**32 - 1
 
 
+class Scale(StrEnum):
+    """What columns are divided by."""
+
+    none = "none"
+    standardize = "standardize"
+    robust = "robust"
+
+
 def fit(
     data: Data,
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Folder to save the geometry in.")],
     columns: Columns = None,
     drop: Annotated[str | None, typer.Option(help="Columns that are no coordinates, such as a label.")] = None,
+    drop_missing: DropMissing = False,
+    scale: Annotated[
+        Scale, typer.Option(help="Divide each column by its deviation, or by its interquartile range, or by nothing.")
+    ] = Scale.none,
     size: Annotated[int | None, positive("Height and width to bring the images of a folder to.")] = None,
     budget: Annotated[str | None, typer.Option(help="Time to train for, at most: 90s, 2m, 1h30m.")] = None,
     steps: Annotated[int | None, positive("Optimizer steps to train for, at most.")] = None,
@@ -59,6 +72,7 @@ def fit(
     Examples:
       carre fit points.csv --out model
       carre fit plants.parquet --drop species --budget 2m --out model
+      carre fit wine.csv --drop id --scale standardize --drop-missing --out model
       carre fit photographs/ --size 32 --budget 1h --out model
       carre fit points.npy --out model --dry-run
     """
@@ -77,17 +91,24 @@ def fit(
         show(facts, {"model": out, "complete": True}, as_json=as_json)
         return
     left_out = "leave the column out (--drop)"
-    samples = inputs.load_samples(data, otherwise=left_out, columns=listed(columns), drop=listed(drop), size=size)
+    samples = inputs.load_samples(
+        data,
+        otherwise=left_out,
+        columns=listed(columns),
+        drop=listed(drop),
+        size=size,
+        drop_missing=drop_missing,
+    )
     _check_samples(samples, size, rank)
     if dry_run:
-        plan = _plan(samples, settings, device, seed)
+        plan = _plan(samples, settings, scale.value, device, seed)
         plan = plan | _columns_of(samples)
         show(_facts_of_plan(plan, data, out), plan, as_json=as_json)
         return
     if overwrite:
         checkpoint_of(out).unlink(missing_ok=True)
     start = time.perf_counter()
-    geometry = _fit(samples, out, quiet=quiet, device=device, random_state=seed, **settings)
+    geometry = _fit(samples, out, quiet=quiet, device=device, random_state=seed, scale=scale.value, **settings)
     seconds = time.perf_counter() - start
     facts, results = _summary(geometry, samples, data, out, seconds, quiet=quiet)
     show(facts, results, as_json=as_json, quiet=quiet)
@@ -150,12 +171,12 @@ def _is_complete(out: Path, *, resume: bool, overwrite: bool) -> bool:
 
 
 def _plan(
-    samples: carre.Table | carre.ImageDataset, settings: dict[str, Any], device: str | None, seed: int
+    samples: carre.Table | carre.ImageDataset, settings: dict[str, Any], scale: str, device: str | None, seed: int
 ) -> dict[str, Any]:
     """Find out what a fit would do: all is decided, and nothing is trained."""
     from carre.fitting import FitSettings, accept_samples, choose_device, make_plan, seed_of  # noqa: PLC0415
 
-    accepted = accept_samples(samples)
+    accepted = accept_samples(samples, scale=scale)
     for concern in accepted.concerns():
         warnings.warn(concern, carre.data.ColumnWarning, stacklevel=2)
     plan = make_plan(
@@ -182,16 +203,28 @@ def _plan(
         "batch_size": plan.config.batch_size,
         "device": str(plan.device),
         "memory": memory,
+        "scale": scale,
         "concerns": accepted.concerns(),
     }
+
+
+def _scaled(scale: str) -> dict[str, str]:
+    """Say what columns are divided by."""
+    by = {"standardize": "its standard deviation", "robust": "its interquartile range over 1.349"}.get(scale)
+    return {} if by is None else {"scaled": f"each column is divided by {by}; σ is in these units"}
 
 
 def _columns_of(samples: carre.Table | carre.ImageDataset) -> dict[str, Any]:
     """Say which columns of a table are taken, and which are left out, and why."""
     if not isinstance(samples, carre.Table):
         return {}
-    left_out = {name: "not chosen" if column.dtype.kind in "fiub" else "text" for name, column in samples.other.items()}
-    return {"columns": samples.names, "left_out": left_out}
+    left_out = {
+        name: "not chosen" if column.dtype.kind in "fiub" else "text"
+        for name, column in samples.other.items()
+        if not (samples.dropped and name == "row")
+    }
+    rows = {"rows_left_out": list(samples.dropped)} if samples.dropped else {}
+    return {"columns": samples.names, "left_out": left_out} | rows
 
 
 def _facts_of_columns(columns: dict[str, Any]) -> dict[str, str]:
@@ -211,6 +244,7 @@ def _facts_of_plan(plan: dict[str, Any], data: str, out: Path) -> dict[str, str]
     return {
         "data": f"{data}: {counted(plan['n_samples'], 'sample')} with {counted(plan['dim'], 'coordinate')}{hull}",
         **_facts_of_columns(plan),
+        **_scaled(plan["scale"]),
         "device": plan["device"],
         "noise": plan["noise_in_words"],
         "scales σ": f"{low:.4g} to {high:.4g}",
@@ -277,6 +311,7 @@ def _summary(
     facts = {
         "samples": f"{len(samples):,} with {counted(geometry.dim, 'coordinate')}",
         **_facts_of_columns(_columns_of(samples)),
+        **_scaled(str(geometry.parameters.get("scale"))),
         "dimension": f"{estimate.value} ({low} to {high} as σ varies by √2)"
         + (f"; {source}" if source else "")
         + doubt,
@@ -293,6 +328,8 @@ def _summary(
         "n_features": geometry.dim,
         "columns": geometry.feature_names,
         "left_out": _columns_of(samples).get("left_out"),
+        "rows_left_out": list(samples.dropped) if isinstance(samples, carre.Table) else [],
+        "scale": geometry.parameters.get("scale"),
         "concerns": geometry.concerns,
         "dimension": estimate.value,
         "dimension_interval": estimate.interval,

@@ -11,7 +11,7 @@ import typer
 
 import carre
 from carre.cli import _inputs as inputs
-from carre.cli._inputs import AsJson, Columns, Data, Device, Model, Rows, Sigma
+from carre.cli._inputs import AsJson, Columns, Data, Device, DropMissing, Model, Rows, Sigma
 from carre.cli._output import counted, in_options, naming, progress, show
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def dimension(
         Path | None, typer.Option(help="File for the dimension at each point: csv, tsv, parquet, json, npz or npy.")
     ] = None,
     columns: Columns = None,
+    drop_missing: DropMissing = False,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
@@ -54,7 +55,7 @@ def dimension(
     if out is not None:
         inputs.check_output(out)
     geometry = inputs.load_model(model, device)
-    rows = inputs.load_data(geometry, data, columns=columns)
+    rows = inputs.load_data(geometry, data, columns=columns, drop_missing=drop_missing)
     with progress("dimension") as tell:
         estimate = geometry.estimate_dimension(rows.values, sigma, progress=tell)
     if out is not None:
@@ -81,6 +82,7 @@ def tangent(
     dim: Annotated[int, typer.Option(help="How many directions, the leading ones first.")],
     sigma: Sigma = None,
     columns: Columns = None,
+    drop_missing: DropMissing = False,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
@@ -98,7 +100,7 @@ def tangent(
     most = min(geometry.rank, geometry.dim)
     if not 1 <= dim <= most:
         raise ValueError(f"--dim must lie between 1 and {most}, the rank of MODEL or its columns; got {dim}")
-    rows = inputs.load_data(geometry, data, columns=columns)
+    rows = inputs.load_data(geometry, data, columns=columns, drop_missing=drop_missing)
     with progress("tangent") as tell:
         basis = geometry.tangent_basis(rows.values, dim, sigma, progress=tell)
     inputs.write_answer(out, "tangent", basis, rows, prefix="tangent")
@@ -112,6 +114,7 @@ def denoise(
     out: Out,
     sigma: Sigma = None,
     columns: Columns = None,
+    drop_missing: DropMissing = False,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
@@ -126,9 +129,9 @@ def denoise(
     """
     geometry = inputs.load_model(model, device)
     inputs.check_output(out, geometry)
-    rows = inputs.load_data(geometry, data, columns=columns)
+    rows = inputs.load_data(geometry, data, columns=columns, drop_missing=drop_missing)
     clean = geometry.denoise(rows.values, sigma)
-    moved = _norms(clean - rows.values)
+    moved = _norms((clean - rows.values) / (1.0 if geometry.units is None else geometry.units.numpy()))
     in_pixels = rows.is_images and geometry.normalization is not None
     inputs.write_answer(out, "denoised", geometry.to_pixels(clean) if in_pixels else clean, rows)
     facts = {"denoised": f"{counted(len(clean), 'point')}, moved by {moved.mean():.4g} on average"}
@@ -145,6 +148,7 @@ def gradient(
     ] = None,
     sigma: Sigma = None,
     columns: Columns = None,
+    drop_missing: DropMissing = False,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
@@ -159,7 +163,8 @@ def gradient(
         raise ValueError("give either --of COLUMN or --values FILE, the quantity whose gradient is wanted")
     geometry = inputs.load_model(model, device)
     inputs.check_output(out, geometry)
-    rows = inputs.load_data(geometry, data, columns=columns, drop=None if of is None else [of])
+    drop = None if of is None else [of]
+    rows = inputs.load_data(geometry, data, columns=columns, drop=drop, drop_missing=drop_missing)
     measured = _column(rows, of, data) if of is not None else _measured(values)
     if len(measured) != len(rows):
         numbers = counted(len(rows), "number")
@@ -197,7 +202,7 @@ def _measured(file: Any) -> np.ndarray:
             return numbers
         table = carre.load_table(file)
     except carre.data.CellError as error:
-        raise ValueError(f"{wrong}; {error.cell}. {error.remedy}") from error
+        raise ValueError(f"{wrong}; {error.cell}") from error
     except carre.ArgumentError as error:
         raise ValueError(f"{wrong}; {error.worded('its key' if error.argument == 'key' else 'it')}") from error
     except (ValueError, FileNotFoundError) as error:
@@ -242,7 +247,7 @@ def path(
         raise ValueError("A and B must be different points: there is no way to go between a point and itself")
     with progress("path") as tell:
         found = geometry.path(first, last, sigma, method=method.value, n_nodes=nodes, progress=tell)
-    _write_nodes(out, found.numpy()[0], geometry, rows)
+    _write_nodes(out, found, geometry, rows)
     length, strayed, reason = float(found.length()), float(found.strayed), in_options(found.reasons[0])
     facts = {
         "length": f"{length:.6g}, over {found.n_nodes} nodes",
@@ -278,15 +283,16 @@ def _point(text: str, argument: str, rows: Rows | None, geometry: carre.Geometry
     return coordinates
 
 
-def _write_nodes(out: Path, nodes: np.ndarray, geometry: carre.Geometry, rows: Rows | None) -> None:
+def _write_nodes(out: Path, found: carre.Path, geometry: carre.Geometry, rows: Rows | None) -> None:
     """Write the nodes with the share of the way that lies behind each; of images, the pictures."""
     import numpy as np  # noqa: PLC0415
 
+    nodes = found.numpy()[0]
     if geometry.sample_shape is not None:
         pictures = geometry.to_images(nodes) if geometry.normalization is None else geometry.to_pixels(nodes)
         inputs.write_answer(out, "nodes", pictures, Rows(pictures, (), {}))
         return
-    steps = np.linalg.norm(np.diff(nodes, axis=0), axis=1)
+    steps = np.linalg.norm(np.diff(found.scaled_nodes[0].numpy(), axis=0), axis=1)
     time = np.concatenate([[0.0], np.cumsum(steps) / max(float(steps.sum()), np.finfo(float).tiny)])
     names = rows.names if rows is not None else geometry.feature_names or inputs.numbered(nodes.shape[1])
     inputs.write_answer(out, "nodes", nodes, Rows(nodes, names, {}), more={"time": time})

@@ -17,7 +17,7 @@ import typer
 
 import carre
 from carre.cli import _inputs as inputs
-from carre.cli._inputs import AsJson, Columns, Data, Device, Model, Quiet, Sigma
+from carre.cli._inputs import AsJson, Columns, Data, Device, DropMissing, Model, Quiet, Sigma
 from carre.cli._output import COMMAND, counted, naming, progress, show
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def report(
     ] = None,
     sigma: Sigma = None,
     columns: Columns = None,
+    drop_missing: DropMissing = False,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
@@ -66,7 +67,8 @@ def report(
     if shape is not None and math.prod(shape) != geometry.dim:
         fitting = f"with {geometry.dim} values in all, as DATA has {geometry.dim} columns"
         raise ValueError(f"--image-shape must be {_SHAPE} {fitting}; got {image_shape!r}")
-    rows = inputs.load_data(geometry, data, columns=columns, drop=None if labels is None else [labels])
+    drop = None if labels is None else [labels]
+    rows = inputs.load_data(geometry, data, columns=columns, drop=drop, drop_missing=drop_missing)
     pairs = [inputs.pair_of("--pair", text, len(rows)) for text in pair or ()]
     labels = "label" if labels is None and rows.is_images and "label" in rows.other else labels
     if labels is not None and labels not in rows.other:
@@ -157,6 +159,7 @@ def _of_model(model: str) -> dict[str, Any]:
         "model": model,
         "data": counted(geometry.dim, "coordinate") if shape is None else f"images of shape {shape}",
         "columns": None if geometry.feature_names is None else list(geometry.feature_names),
+        "scaling": geometry.scaling_in_words if shape is None else None,
         "concerns": "; ".join(geometry.concerns) or None,
         "σ": geometry.bandwidth,
         "σ from": low,

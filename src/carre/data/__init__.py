@@ -4,6 +4,7 @@ from carre.data._delimited import CellError
 from carre.data.arrays import load_arrays
 from carre.data.cifar import load_cifar10
 from carre.data.columns import ColumnConcern, ColumnWarning, column_concerns
+from carre.data.frames import from_anndata, load_anndata
 from carre.data.image_dataset import ImageDataset, Normalization
 from carre.data.image_folders import load_celeba, load_ffhq, load_image_folder
 from carre.data.mnist import load_mnist, read_idx
@@ -20,6 +21,8 @@ __all__ = [
     "Normalization",
     "Table",
     "column_concerns",
+    "from_anndata",
+    "load_anndata",
     "load_arrays",
     "load_celeba",
     "load_cifar10",

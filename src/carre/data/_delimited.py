@@ -8,9 +8,10 @@ import re
 import zlib
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -36,33 +37,33 @@ class CellError(ValueError):
 
     Attributes:
         cell: Which one it is, and what is wrong with it.
-        remedy: What to do about it.
+        is_missing: Whether there is nothing in it, so that its row can be left out.
 
     Example:
-        >>> error = CellError("line 3, column 'x' of plants.csv is empty", "Fill it in, remove the row")
-        >>> str(error)
-        "line 3, column 'x' of plants.csv is empty. Fill it in, remove the row, or leave the column out (drop)"
-        >>> error.worded("choose other columns")
-        "line 3, column 'x' of plants.csv is empty. Fill it in, remove the row, or choose other columns"
+        >>> error = CellError("line 3, column 'x' is missing", is_missing=True)
+        >>> error.worded("choose other columns", rows="--drop-missing")
+        "line 3, column 'x' is missing. Fill it in, leave such rows out (--drop-missing), or choose other columns"
     """
 
-    def __init__(self, cell: str, remedy: str) -> None:
-        self.cell, self.remedy = cell, remedy
-        super().__init__(self.worded("leave the column out (drop)"))
+    def __init__(self, cell: str, *, is_missing: bool = False) -> None:
+        self.cell, self.is_missing = cell, is_missing
+        super().__init__(self.worded("leave the column out (drop)", rows="drop_missing=True"))
 
-    def worded(self, otherwise: str) -> str:
-        """Write the sentence with another way out."""
-        return f"{self.cell}. {self.remedy}, or {otherwise}"
+    def worded(self, otherwise: str, *, rows: str) -> str:
+        """Write the sentence with other ways out: for a column, and for the rows of missing cells."""
+        remedy = f"Fill it in, leave such rows out ({rows})" if self.is_missing else "Correct it"
+        return f"{self.cell}. {remedy}, or {otherwise}"
 
-    def __reduce__(self) -> tuple[type[CellError], tuple[str, str]]:
-        return type(self), (self.cell, self.remedy)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), is_missing=self.is_missing), (self.cell,)
 
 
-def read_delimited(file: Path, wanted: Wanted) -> tuple[list[str] | None, list[np.ndarray]]:
-    """Read the names (None if there is no header) and the columns of a text file in UTF-8, plain or packed by gzip.
+def read_delimited(file: Path, wanted: Wanted) -> tuple[list[str] | None, list[np.ndarray], np.ndarray]:
+    """Read a text file in UTF-8, plain or packed by gzip: names (None if there is no header), columns, lines of rows.
 
     Columns are floating where all cells are numbers, else text; those that are wanted must be numbers if most of their
-    cells are. A first column without a name, as pandas writes its index, is called ``index``.
+    cells are, and NaN where one is missing. A first column without a name, as pandas writes its index, is called
+    ``index``.
     """
     with _opened(file) as stream:
         sample = list(islice(stream, _SAMPLE_LINES))
@@ -74,7 +75,7 @@ def read_delimited(file: Path, wanted: Wanted) -> tuple[list[str] | None, list[n
         rows = _rows(stream, delimiter)
         if names is not None:
             next(rows)
-        return names, _read_columns(rows, names, wanted, f"{file} (separated by {_DELIMITERS[delimiter]})")
+        return names, *_read_columns(rows, names, wanted, f"{file} (separated by {_DELIMITERS[delimiter]})")
 
 
 @contextmanager
@@ -148,9 +149,9 @@ def _find_header(rows: Sequence[list[str]], file: Path) -> list[str] | None:
 
 def _read_columns(
     rows: Iterator[tuple[int, list[str]]], names: list[str] | None, wanted: Wanted, place: str
-) -> list[np.ndarray]:
-    """Turn rows of text into columns, block by block."""
-    columns: list[_Column] = []
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Turn rows of text into columns, block by block; return also on which line each row ends."""
+    columns, numbers = list[_Column](), list[int]()
     while block := list(islice(rows, _BLOCK)):
         if not columns:
             called = list(map(repr, names)) if names else list(map(str, range(len(block[0][1]))))
@@ -163,9 +164,10 @@ def _read_columns(
         lines, cells = zip(*block, strict=True)
         for column, part in zip(columns, zip(*cells, strict=True), strict=True):
             column.append(part, lines)
+        numbers.extend(lines)
     if not columns:
         raise DamagedFileError(f"{place} has a header and no rows; give a file with a row for each sample")
-    return [column.joined() for column in columns]
+    return [column.joined() for column in columns], np.array(numbers)
 
 
 class _Column:
@@ -180,8 +182,11 @@ class _Column:
         numbers = _as_numbers(cells) if self.is_numeric else None
         if self.is_numeric and numbers is None:
             if self.parts or _are_meant_as_numbers(cells):
-                raise self._bad_cell(cells, lines)
-            self.is_numeric = False
+                numbers = _as_numbers(["nan" if _is_missing(cell) else cell for cell in cells], finite=False)
+                if numbers is None:
+                    raise self._bad_cell(cells, lines)
+            else:
+                self.is_numeric = False
         self.parts.append(cells if numbers is None else numbers)
 
     def joined(self) -> np.ndarray:
@@ -199,26 +204,26 @@ class _Column:
 
     def _bad_cell(self, cells: Sequence[str], lines: Sequence[int]) -> ValueError:
         """Say which cell is no number, and what to do."""
-        line, cell = next((line, cell) for line, cell in zip(lines, cells, strict=True) if not _is_number(cell))
+        line, cell = next(
+            (line, cell) for line, cell in zip(lines, cells, strict=True) if not (_is_missing(cell) or _is_number(cell))
+        )
         where = f"line {line}, {self.name}"
         if _DECIMAL_COMMA.fullmatch(cell):
             return DamagedFileError(
                 f"{where} has a decimal comma: {cell!r}. Write numbers with a point, like {cell.replace(',', '.')}"
             )
-        if _is_missing(cell):
-            what = "is empty" if not cell.strip() else f"is missing ({cell!r})"
-            return CellError(f"{where} {what}", "Fill it in, remove the row")
-        return CellError(f"{where} must be a finite number, like most cells of it; got {cell!r}", "Correct it")
+        return CellError(f"{where} must be a finite number, like most cells of it; got {cell!r}")
 
 
-def _as_numbers(cells: Sequence[str]) -> np.ndarray | None:
-    """Turn cells into finite numbers; None if one is none."""
+def _as_numbers(cells: Sequence[str], *, finite: bool = True) -> np.ndarray | None:
+    """Turn cells into numbers, finite ones or missing ones; None if one is none."""
     try:
         numbers = np.fromiter(map(float, cells), np.float64, len(cells))
     except ValueError:
         return None
     # Python takes 1_000 for a number, which in a table is a name.
-    return None if "_" in "".join(cells) or not np.isfinite(numbers).all() else numbers
+    unfit = ~np.isfinite(numbers) if finite else np.isinf(numbers)
+    return None if "_" in "".join(cells) or unfit.any() else numbers
 
 
 def _are_meant_as_numbers(cells: Sequence[str]) -> bool:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float
+from torch import Tensor
 
 from carre.boundary import ArgumentError, as_points
 
@@ -18,6 +20,9 @@ _MOSTLY_WHOLE = 0.8
 # One column has the say from this share of the variance on; units differ where the widest column is so many times as
 # wide as the one in the middle.
 _DOMINANT_SHARE, _UNLIKE_UNITS = 0.9, 100.0
+SCALES = ("none", "standardize", "robust")
+# Between its quartiles a normal variable of deviation 1 has this range.
+_NORMAL_RANGE, _RELATIVE_ROUNDING = 1.349, 1e-12
 _FEWEST_ROWS, _LOOKED_AT = 10, 100_000
 _MOST_NAMES = 5
 
@@ -55,7 +60,39 @@ class ColumnConcern:
         return f"{count} {some} {self.finding}. {self.remedy}"
 
 
-def column_concerns(values: Any, names: Sequence[str] | None = None) -> tuple[ColumnConcern, ...]:
+def column_units(values: Float[Tensor, "n dim"], scale: str) -> Float[Tensor, " dim"] | None:
+    """Return what to divide each column by, in float64: its deviation, or its interquartile range as one.
+
+    A column that does not vary is taken as it is, and one of which half is the same value by its deviation.
+
+    Args:
+        values: The columns.
+        scale: "none", "standardize" or "robust".
+
+    Example:
+        >>> import torch
+        >>> values = torch.tensor([[0.0, 5.0], [1.0, 5.0], [2.0, 5.0], [100.0, 5.0]])
+        >>> column_units(values, "standardize").round(), column_units(values, "robust").round()
+        (tensor([50.,  1.], dtype=torch.float64), tensor([19.,  1.], dtype=torch.float64))
+    """
+    if scale not in SCALES:
+        raise ArgumentError("scale", f"be one of {', '.join(SCALES)}", got=repr(scale))
+    if scale == "none":
+        return None
+    columns = values.double()
+    deviations = columns.std(0)
+    units = deviations
+    if scale == "robust":
+        some = columns[:: -(-len(columns) // _LOOKED_AT)].cpu().numpy()
+        low, high = np.quantile(some, [0.25, 0.75], axis=0)
+        ranges = torch.from_numpy((high - low) / _NORMAL_RANGE).to(columns)
+        units = torch.where(ranges > _RELATIVE_ROUNDING * columns.abs().amax(0), ranges, deviations)
+    return torch.where(units > _RELATIVE_ROUNDING * columns.abs().amax(0), units, 1.0)
+
+
+def column_concerns(
+    values: Any, names: Sequence[str] | None = None, *, units_matter: bool = True
+) -> tuple[ColumnConcern, ...]:
     """Find columns that can spoil a geometry, in which all coordinates are lengths in the same units.
 
     A column that numbers the rows; whole numbers with few values, where other columns have more; one column with more
@@ -64,6 +101,7 @@ def column_concerns(values: Any, names: Sequence[str] | None = None) -> tuple[Co
     Args:
         values: The coordinates, shape (n, D).
         names: What they are called; their numbers where that is unknown.
+        units_matter: Whether units and variances are looked at: not where columns are scaled.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -79,7 +117,7 @@ def column_concerns(values: Any, names: Sequence[str] | None = None) -> tuple[Co
     called = np.array([str(i) for i in range(some.shape[1])] if names is None else list(names), dtype=object)
     if len(called) != some.shape[1]:
         raise ArgumentError("names", f"be as many as the columns, {some.shape[1]}", got=len(called))
-    looks = (_numbering, _categories, _units)
+    looks = (_numbering, _categories, _units) if units_matter else (_numbering, _categories)
     return tuple(concern for look in looks for concern in look(some, called))
 
 
@@ -120,7 +158,7 @@ def _units(values: Float[np.ndarray, "n dim"], called: np.ndarray) -> Iterator[C
     if len(varied) < 2:
         return
     share, ratio = varied[-1] ** 2 / np.square(varied).sum(), varied[-1] / varied[(len(varied) - 1) // 2]
-    remedy = "Distances hardly see the others. If units are arbitrary, divide each column by its deviation"
+    remedy = "Distances hardly see the others. If units are arbitrary, fit with scale='standardize'"
     if share > _DOMINANT_SHARE:
         yield ColumnConcern((called[deviations.argmax()],), f"has {share:.0%} of the variance", remedy)
     elif ratio >= _UNLIKE_UNITS:

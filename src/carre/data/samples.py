@@ -9,6 +9,7 @@ from pathlib import Path
 from carre.boundary import ArgumentError
 from carre.data.arrays import array_shapes, load_arrays
 from carre.data.cifar import holds_cifar10, load_cifar10
+from carre.data.frames import load_anndata
 from carre.data.image_dataset import ImageDataset, Normalization
 from carre.data.image_folders import holds_celeba, holds_ffhq, load_celeba, load_ffhq, load_image_folder
 from carre.data.mnist import holds_mnist, load_mnist
@@ -19,6 +20,7 @@ _IMAGES = "Give a folder of images, the folder of MNIST, CIFAR-10, CelebA or FFH
 _SAMPLES = (
     "Give a table (csv, tsv, txt, parquet, npy, npz), a folder of images, or that of MNIST, CIFAR-10, CelebA or FFHQ"
 )
+_ANNDATA = ".h5ad"
 _ARCHIVES = (".tar.gz", ".tgz", ".tar")
 _RECOGNIZED = (
     (holds_mnist, load_mnist),
@@ -80,14 +82,16 @@ def load_samples(
     columns: Sequence[str | int] | None = None,
     drop: Sequence[str | int] | None = None,
     size: int | None = None,
+    drop_missing: bool = False,
 ) -> Table | ImageDataset:
     """Read a table or images, whatever lies there: folders and arrays with three axes or more hold images.
 
     Args:
-        path: What `load_table` or `load_images` reads.
+        path: What `load_table` or `load_images` reads; or a file of AnnData, with ``::key`` for a matrix that is not X.
         columns: Of a table, the coordinates by name or number; by default all columns of numbers.
         drop: Of a table, the columns that are no coordinates.
         size: Of a folder of image files, the height and width to bring them to.
+        drop_missing: Of a table, whether rows are left out of which a coordinate is missing.
 
     Example:
         >>> import numpy as np
@@ -98,10 +102,18 @@ def load_samples(
         ...     load_samples(Path(folder, "points.npy")), load_samples(Path(folder, "squares.npy"))
         (Table('points', n=5, dim=8, other=()), ImageDataset('squares', n=5, sample_shape=(1, 8, 8)))
     """
+    file, _, key = str(path).partition("::")
+    if file.lower().endswith(_ANNDATA):
+        if columns is not None or drop is not None or drop_missing:
+            must = "be left out for AnnData, of which a matrix is taken whole"
+            raise ArgumentError("columns, drop and drop_missing", must, remedy=f"Write {file}::key to choose it")
+        return load_anndata(file, key or None)
     if not _holds_images(path):
-        return load_table(path, columns=columns, drop=drop)
+        return load_table(path, columns=columns, drop=drop, drop_missing=drop_missing)
     if columns is not None or drop is not None:
         raise ArgumentError("columns and drop", "be left out for images, which have none", got=f"them for {path}")
+    if drop_missing:
+        raise ArgumentError("drop_missing", "be left out for images, of which no pixel is missing", got=True)
     place = existing_path(path, _SAMPLES)
     is_resized = "size" in inspect.signature(_reader(place)).parameters
     return load_images(place, size=size if is_resized else None)

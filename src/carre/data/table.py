@@ -26,6 +26,8 @@ _REMEDY = f"Give a table: {', '.join((*_TEXT[:3], *_PARQUET[:1], *NUMPY))}, or o
 # As pandas stores an index without a name.
 _PARQUET_INDEX = "__index_level_0__"
 _ROWS_AT_ONCE = 2**16
+# Where rows are left out, the numbers of the others stand in a column of this name.
+_ROW = "row"
 _MOST_NAMES = 8
 
 
@@ -39,6 +41,7 @@ class Table:
         values: The coordinates.
         names: Their names, where the file has any.
         other: The columns that are no coordinates: text, and what was not chosen.
+        dropped: The rows that were left out for want of cells: numbers of lines in text files, else rows from 0.
         path: Where it was read.
 
     Example:
@@ -57,6 +60,7 @@ class Table:
     names: tuple[str, ...] | None = None
     other: Mapping[str, np.ndarray] = field(default_factory=dict)
     path: Path = Path("table")
+    dropped: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -83,6 +87,7 @@ def load_table(
     columns: Sequence[str | int] | None = None,
     drop: Sequence[str | int] | None = None,
     key: str | None = None,
+    drop_missing: bool = False,
 ) -> Table:
     """Read points from a table: csv, tsv or txt (also with .gz), parquet, npy or npz.
 
@@ -95,9 +100,12 @@ def load_table(
         columns: The coordinates, by name or by number from 0, in this order; by default all columns of numbers.
         drop: Columns that are no coordinates, by name or number.
         key: Which array of an npz to take; or write ``path::key``.
+        drop_missing: Whether rows are left out of which a coordinate is missing: an empty cell, NA, NaN and the like.
+            The numbers of the others, from 0, are then in ``other``, as ``row``.
 
     Raises:
         DamagedFileError: The file is cut off, of another format, or its rows differ in length.
+        CellError: A coordinate is missing, or no number.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -115,12 +123,12 @@ def load_table(
     if columns is not None and drop is not None:
         must = "not be given both: what is not among the columns is dropped anyway"
         raise ArgumentError("columns and drop", must)
-    choice = _Choice(file, columns, drop)
+    choice = _Choice(file, columns, drop, drop_missing)
     suffix = "".join(file.suffixes[-2:]).lower() if file.suffix.lower() == ".gz" else file.suffix.lower()
     if suffix in NUMPY:
         return _of_array(*_read_array(file, key), choice)
     if suffix in _TEXT:
-        return _of_columns(*read_delimited(file, choice.indices), choice)
+        return _of_delimited(file, choice)
     if suffix in _PARQUET:
         return _of_columns(*_read_parquet(file), choice)
     raise ArgumentError("path", f"end in one of {', '.join((*_TEXT, *_PARQUET, *NUMPY))}", got=file, remedy=_REMEDY)
@@ -133,6 +141,7 @@ class _Choice:
     file: Path
     columns: Sequence[str | int] | None
     drop: Sequence[str | int] | None
+    drop_missing: bool
 
     def indices(self, names: Sequence[str] | None, n_columns: int) -> list[int]:
         """Return the numbers of the columns that may be coordinates, in the order that was asked for."""
@@ -165,7 +174,9 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
 
 
-def _of_columns(names: list[str] | None, columns: list[np.ndarray], choice: _Choice) -> Table:
+def _of_columns(
+    names: list[str] | None, columns: list[np.ndarray], choice: _Choice, lines: np.ndarray | None = None
+) -> Table:
     """Make a table of columns that each have their own type."""
     wanted = choice.indices(names, len(columns))
     called = names or [str(i) for i in range(len(columns))]
@@ -179,7 +190,12 @@ def _of_columns(names: list[str] | None, columns: list[np.ndarray], choice: _Cho
         raise ArgumentError("path", f"hold a column of numbers; {choice.file} has only {_listed(called)}, without any")
     values = np.stack([columns[i] for i in numeric], axis=1)
     other = {called[i]: column for i, column in enumerate(columns) if i not in numeric}
-    return _checked(values, None if names is None else tuple(names[i] for i in numeric), other, choice.file)
+    return _checked(values, None if names is None else tuple(names[i] for i in numeric), other, choice, lines)
+
+
+def _of_delimited(file: Path, choice: _Choice) -> Table:
+    names, columns, lines = read_delimited(file, choice.indices)
+    return _of_columns(names, columns, choice, lines)
 
 
 def _of_array(values: np.ndarray, other: dict[str, np.ndarray], choice: _Choice) -> Table:
@@ -192,23 +208,61 @@ def _of_array(values: np.ndarray, other: dict[str, np.ndarray], choice: _Choice)
     wanted = choice.indices(None, values.shape[1])
     rest = {str(i): values[:, i] for i in range(values.shape[1]) if i not in wanted}
     taken = values if wanted == list(range(values.shape[1])) else values[:, wanted]
-    return _checked(taken, None, {**rest, **other}, choice.file)
+    return _checked(taken, None, {**rest, **other}, choice)
 
 
-def _checked(values: np.ndarray, names: tuple[str, ...] | None, other: dict[str, np.ndarray], file: Path) -> Table:
-    """Refuse what is not finite, and say where it is; text files were checked line by line."""
+def _checked(
+    values: np.ndarray,
+    names: tuple[str, ...] | None,
+    other: dict[str, np.ndarray],
+    choice: _Choice,
+    lines: np.ndarray | None = None,
+) -> Table:
+    """Refuse what is not finite, and say where it is; leave rows with missing cells out, where that was asked."""
+    file = choice.file
     if 0 in values.shape:
         raise ArgumentError("path", f"hold at least one row and one column; {file} has shape {values.shape}")
     if values.dtype.kind != "f":
         values = values.astype(np.float64)
+    places = np.arange(len(values)) if lines is None else lines
+    is_whole, n_missing = np.ones(len(values), dtype=bool), 0
     for start in range(0, len(values), _ROWS_AT_ONCE):
-        bad = ~np.isfinite(values[start : start + _ROWS_AT_ONCE])
-        if bad.any():
-            row, column = np.argwhere(bad)[0].tolist()
-            called = column if names is None else repr(names[column])
-            cell = f"row {start + row} (from 0), column {called} of {file} is empty or not finite"
-            raise CellError(cell, "Fill it in, remove the row")
-    return Table(values, names, other, file)
+        part = values[start : start + _ROWS_AT_ONCE]
+        if np.isfinite(part.sum()):
+            continue
+        missing = np.isnan(part)
+        is_whole[start : start + len(part)], n_missing = ~missing.any(1), n_missing + int(missing.sum())
+        if np.isinf(part).any():
+            row, column = np.argwhere(np.isinf(part))[0].tolist()
+            raise CellError(f"{_where(int(places[start + row]), column, names, lines)} of {file} is infinite")
+    if is_whole.all():
+        return Table(values, names, other, file)
+    dropped = tuple(places[~is_whole].tolist())
+    if not choice.drop_missing:
+        column = int(np.isnan(values[is_whole.argmin()]).argmax())
+        cell = f"{_where(dropped[0], column, names, lines)} of {file} is missing"
+        raise CellError(cell + _how_many(n_missing, dropped, lines), is_missing=True)
+    if not is_whole.any():
+        raise ArgumentError("path", f"hold a row in which no cell is missing; {file} has none. Leave columns out")
+    other = {name: column[is_whole] for name, column in other.items()}
+    if _ROW not in {*(names or ()), *other}:
+        other[_ROW] = np.flatnonzero(is_whole)
+    return Table(values[is_whole], names, other, file, dropped)
+
+
+def _where(place: int, column: int, names: tuple[str, ...] | None, lines: np.ndarray | None) -> str:
+    """Say which cell is meant."""
+    row = f"row {place} (from 0)" if lines is None else f"line {place}"
+    return f"{row}, column {column if names is None else repr(names[column])}"
+
+
+def _how_many(n_missing: int, dropped: tuple[int, ...], lines: np.ndarray | None) -> str:
+    """Count all cells that are missing, and say where they are."""
+    if n_missing == 1:
+        return ""
+    rows = f"{len(dropped):,} row{'s' * (len(dropped) > 1)}"
+    named = f"{'rows' if lines is None else 'lines'} {_listed([str(place) for place in dropped])}"
+    return f", as are {n_missing - 1:,} more; all are in {rows}, {named}"
 
 
 def _read_array(file: Path, key: str | None) -> tuple[np.ndarray, dict[str, np.ndarray]]:

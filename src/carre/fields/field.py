@@ -125,6 +125,10 @@ class _Trusted:
     def dim(self) -> int:
         return self.field.dim
 
+    @property
+    def noise(self) -> float:
+        return getattr(self.field, "noise", 0.0)
+
     def metric(self, points: Tensor, bandwidth: Bandwidth) -> Metric:
         return self.field._metric(points, _per_point(bandwidth, points))
 

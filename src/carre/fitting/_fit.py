@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from carre.backend.memory import progress_bar
 from carre.boundary import ArgumentError, Points, as_images, as_points
 from carre.data import ColumnWarning, Normalization, Table, column_concerns
+from carre.data.columns import column_units
+from carre.data.frames import is_frame, names_of, read_frame
 from carre.fields import NeuralField
 from carre.fitting.plan import FitPlan, check_output, make_plan, seeded
 from carre.fitting.settings import FitSettings, choose_device
@@ -63,6 +65,7 @@ def fit(
     block: str = "gated",
     ridge: float = 0.0,
     noise: str | float = "auto",
+    scale: str = "none",
     reduce: bool = True,
     max_steps: int | None = None,
     max_seconds: float | None = None,
@@ -105,6 +108,10 @@ def fit(
         noise: The deviation τ of noise that the samples have in every direction, in their units. ``"auto"`` looks for
             it, in tables, and claims it only where it can be told from dimension and curvature; 0 takes the samples as
             they are. With noise the geometry is that of the clean data: scales include the noise, and begin above it.
+        scale: ``"none"`` takes the columns as they are: right where all are lengths in the same units, as coordinates
+            or pixels are. ``"standardize"`` divides each by its standard deviation, ``"robust"`` by its interquartile
+            range over 1.349, which outliers do not move: right for a table of different quantities. Points and
+            vectors stay in the units of the columns; σ, τ and lengths are then in deviations.
         reduce: Whether to work in the linear hull of the samples where that is a proper subspace
             (constant or dependent columns, fewer samples than columns). Nothing is lost inside the hull; what
             new points have outside of it is taken for noise. Ignored for images: a U-Net needs all pixels.
@@ -140,7 +147,10 @@ def fit(
     """
     told = locals()
     settings = FitSettings(**{name: told[name] for name in FitSettings.__dataclass_fields__})
-    samples = accept_samples(X)
+    if denoiser is not None and scale != "none":
+        must = "be 'none' with a denoiser, whose noise is the same in all columns as they are"
+        raise ArgumentError("scale", must, got=repr(scale), remedy="Scale the columns yourself, for both")
+    samples = accept_samples(X, scale=scale)
     concerns = samples.concerns()
     for concern in concerns:
         warnings.warn(concern, ColumnWarning, stacklevel=2)
@@ -156,6 +166,8 @@ def fit(
         geometry,
         normalization=samples.normalization,
         feature_names=samples.names,
+        units=samples.points.units,
+        landmarks=geometry.landmarks if samples.points.units is None else geometry.landmarks * samples.points.units,
         concerns=concerns,
         parameters=parameters,
         verbose=verbose,
@@ -180,11 +192,17 @@ class Samples(NamedTuple):
         """Say what is odd about their columns, in sentences; images have none."""
         if self.points.sample_shape is not None:
             return ()
-        return tuple(map(str, column_concerns(self.tensor, self.names)))
+        units = self.points.units
+        values = self.tensor if units is None else self.tensor * units
+        return tuple(map(str, column_concerns(values, self.names, units_matter=units is None)))
 
 
-def accept_samples(X: Any) -> Samples:
+def accept_samples(X: Any, *, scale: str = "none") -> Samples:
     """Check the samples of a fit: arrays, tensors, tables, data frames, images, datasets of images.
+
+    Args:
+        X: The samples.
+        scale: How columns are scaled, as in `fit`.
 
     Example:
         >>> from carre.data import Table
@@ -197,9 +215,12 @@ def accept_samples(X: Any) -> Samples:
         names, X = X.names, X.values
     elif is_dataset(X):
         X = X.images
-    elif hasattr(X, "columns"):
-        labels = tuple(X.columns)
-        names = labels if all(isinstance(label, str) for label in labels) else None
+    elif is_frame(X):
+        names, (X, _) = names_of(X), read_frame(X, None, name="X")
+    elif hasattr(X, "obsm"):
+        keys = ", ".join(map(repr, X.obsm)) or "there is none"
+        remedy = f"Use carre.data.from_anndata(X, key), with a key of obsm ({keys}) or a layer, or without for X"
+        raise ArgumentError("X", "be a matrix", got="an AnnData with several", remedy=remedy)
     elif hasattr(X, "toarray"):
         raise ArgumentError("X", "be dense", got="a sparse matrix", remedy="Use X.toarray()")
     values = X if isinstance(X, Tensor) else np.asarray(X)
@@ -210,7 +231,9 @@ def accept_samples(X: Any) -> Samples:
         raise ArgumentError("X", "have at least 2 samples", got=f"{len(points.tensor)} sample (n_samples = 1)")
     if float(points.tensor.detach().abs().amax()) > _LARGEST:
         raise ArgumentError("X", f"lie within ±{_LARGEST:g}: squares would overflow. Divide it by a constant")
-    return Samples(points, names, normalization)
+    if scale != "none" and points.sample_shape is not None:
+        raise ArgumentError("scale", "be 'none' for images, whose pixels are alike", got=repr(scale))
+    return Samples(points.in_units(column_units(points.tensor.detach(), scale)), names, normalization)
 
 
 def carry_out(

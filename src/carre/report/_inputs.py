@@ -52,7 +52,9 @@ class ReportInput:
     """The data of a report.
 
     Attributes:
-        points: All points, flat, shape (n, D).
+        points: All points, flat, shape (n, D), in the units of the geometry.
+        units: What their columns were divided by; None where they are as they were.
+        digest: The SHA-256 of the points as they were given, row by row, in their floating-point type.
         labels: One class or number per point, or None.
         columns: Further columns.
         pairs: Rows to be joined by paths, shape (k, 2); None chooses some.
@@ -63,6 +65,8 @@ class ReportInput:
     """
 
     points: Tensor
+    units: Tensor | None
+    digest: str
     labels: Column | None
     columns: tuple[Column, ...]
     pairs: np.ndarray | None
@@ -70,11 +74,6 @@ class ReportInput:
     embedding: np.ndarray | None
     feature_names: tuple[str, ...]
     title: str
-
-    @property
-    def digest(self) -> str:
-        """The SHA-256 of the points, row by row, in their floating-point type."""
-        return hashlib.sha256(np.ascontiguousarray(self.points.numpy()).tobytes()).hexdigest()
 
 
 def as_input(
@@ -90,13 +89,16 @@ def as_input(
 ) -> ReportInput:
     """Check everything that is given beside a fitted geometry."""
     # The geometry's own checks: column names, shapes, normalization.
-    points = geometry.accept(X, name="X").tensor.detach().cpu()
+    given = replace(geometry, units=None).accept(X, name="X")
+    points = given.in_units(geometry.units).tensor.detach().cpu()
     n, dim = points.shape
     own, class_names = getattr(X, "labels", None), getattr(X, "class_names", ())
     if labels is None and is_dataset(X) and own is not None:
         labels = [class_names[label] for label in own] if class_names else own
     return ReportInput(
         points=points,
+        units=geometry.units,
+        digest=hashlib.sha256(np.ascontiguousarray(given.tensor.detach().cpu().numpy()).tobytes()).hexdigest(),
         labels=None if labels is None else as_column(labels, n, name="label", argument="labels", classes=True),
         columns=_as_columns(columns, n),
         pairs=_as_pairs(pairs, n),

@@ -214,7 +214,8 @@ def _columns(survey: Survey) -> tuple[Column, ...]:
         return tuple(beside)
     taken = {column.name for column in beside}
     names = [f"{name} (of X)" if name in taken else name for name in given.feature_names]
-    return (*beside, *(Column(name, survey.array[:, k]) for k, name in enumerate(names)))
+    values = survey.array if given.units is None else survey.array * given.units.double().numpy()
+    return (*beside, *(Column(name, values[:, k]) for k, name in enumerate(names)))
 
 
 def _origin(geometry: Geometry, given: ReportInput, command: str | None, seconds: float) -> dict[str, object]:
@@ -234,6 +235,7 @@ def _origin(geometry: Geometry, given: ReportInput, command: str | None, seconds
         "trained scales": "{:.4g} to {:.4g}".format(*geometry.bandwidth_range),
         "scale": "given at the fit" if geometry.scale_profile is None else geometry.scale_profile.reason,
         "noise": str(geometry.noise_estimate),
+        "columns": geometry.scaling_in_words,
         "settings of the fit": settings,
         "training": f"{geometry.history.steps:,} steps, {geometry.history.seconds:.0f} s",
         "seconds for this report": round(seconds, 1),

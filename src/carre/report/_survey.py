@@ -48,7 +48,7 @@ class Survey:
         cls, geometry: Geometry, given: ReportInput, bandwidth: float | None, *, max_points: int, seconds: float
     ) -> Survey:
         """Time the geometry, and choose by chance as many rows as can be shown."""
-        quiet = replace(geometry, verbose=False)
+        quiet = replace(geometry.of_scaled_columns(), verbose=False)
         sigma = geometry.bandwidth if bandwidth is None else bandwidth
         each = _seconds_per_point(quiet, given.points, sigma)
         most = min(len(given.points), max_points)

@@ -126,7 +126,8 @@ def understand(
         return Geometry(
             NeuralField(model, frame, **{name: numbers[name] for name in _FIELD}),
             **{name: fitted[name] for name in _FITTED},
-            landmarks=unpack_landmarks(tensors["landmarks"], frame, config["landmarks"]["dtype"]),
+            landmarks=unpack_landmarks(tensors["landmarks"], frame, config["landmarks"]["dtype"], tensors.get("units")),
+            units=_units(tensors.get("units"), ambient=len(center)),
             history=_history(decode(config["history"])),
             scale_profile=_profile(config["scale_profile"], tensors),
             normalization=None if normalization is None else Normalization.from_dict(normalization),
@@ -157,6 +158,12 @@ def _parameters(
         raise LoadError(f"config.json has parameters that carre.fit does not know: {unknown}. Upgrade carre")
     brought = {"network": network, "denoiser": denoiser}
     return parameters | {name: given for name, given in brought.items() if given is not None}
+
+
+def _units(units: Tensor | None, *, ambient: int) -> Tensor | None:
+    if units is not None and not (units.shape == (ambient,) and bool((torch.isfinite(units) & (units > 0)).all())):
+        raise LoadError(f"units in model.safetensors must be {ambient} positive numbers. {_REMEDY}")
+    return units
 
 
 def _noise(values: Mapping[str, Any], noise: float) -> NoiseEstimate:

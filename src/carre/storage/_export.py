@@ -39,7 +39,8 @@ def export(
     """Export the field of a geometry as a program of torch's own, which runs where this library is not installed.
 
     The program maps points, shape (n, D), and σ, shape (n,), to the rows F of G = FᵀF + λI, shape (n, rank, D), or
-    to E[X | Y=y], shape (n, D), for any n; of images, points are flat. λ is in its ``state_dict``, as ``ridge``. A
+    to E[X | Y=y], shape (n, D), for any n; of images, points are flat. λ is in its ``state_dict``, as ``ridge``. Where
+    columns were scaled, points and means are in their own units, and F in deviations. A
     program is numbers in and numbers out: what a `LowRankMetric` does without forming G has to be done with F by hand.
 
     Args:
@@ -70,7 +71,10 @@ def export(
     n = torch.export.Dim("n", min=1)
     examples = (points, sigma) if fixed is None else (points,)
     program = torch.export.export(
-        _Program(field, kind, fixed, dtype), examples, dynamic_shapes=({0: n},) * len(examples), strict=False
+        _Program(field, kind, fixed, dtype, geometry.units),
+        examples,
+        dynamic_shapes=({0: n},) * len(examples),
+        strict=False,
     )
     for node in program.graph.nodes:
         # Where the code lies on this machine is nobody's business.
@@ -88,8 +92,11 @@ class _Program(nn.Module):
     center: Tensor
     basis: Tensor | None
     fixed: Tensor | None
+    units: Tensor | None
 
-    def __init__(self, field: NeuralField, kind: str, fixed: Tensor | None, dtype: torch.dtype) -> None:
+    def __init__(
+        self, field: NeuralField, kind: str, fixed: Tensor | None, dtype: torch.dtype, units: Tensor | None
+    ) -> None:
         super().__init__()
         model, self.scale, self.kind = copy.deepcopy(field.model).to("cpu", dtype), field.frame.scale, kind
         self.noise = field.noise / field.frame.scale
@@ -99,10 +106,12 @@ class _Program(nn.Module):
             raise NoDenoiserError("kind must be 'metric': this field was trained uncentered and has no denoiser")
         self.network: nn.Module = part
         frame = field.frame.to("cpu", dtype)
-        for name, value in (("center", frame.center), ("basis", frame.basis), ("fixed", fixed)):
+        units = None if units is None else units.to("cpu", dtype)
+        # The ridge is for whoever uses the program. Empty buffers come last: torch miscounts what is behind them.
+        ridge = torch.tensor(field.ridge, dtype=torch.float64)
+        buffers = {"center": frame.center, "ridge": ridge, "basis": frame.basis, "fixed": fixed, "units": units}
+        for name, value in sorted(buffers.items(), key=lambda one: one[1] is None):
             self.register_buffer(name, None if value is None else value.contiguous())
-        # For whoever uses the program: it takes no part in it.
-        self.register_buffer("ridge", torch.tensor(field.ridge, dtype=torch.float64))
 
     def forward(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"] | None = None) -> Tensor:
         """Compute the rows of the factor, or the mean."""
@@ -112,7 +121,7 @@ class _Program(nn.Module):
             sigma = self.fixed.expand(points.shape[0]).clone(memory_format=torch.contiguous_format)
         assert sigma is not None
         frame = AffineFrame(self.center, self.scale, self.basis)
-        inside = frame.encode(points)
+        inside = frame.encode(points if self.units is None else points / self.units)
         sigma, stretch = observed_scale(sigma / self.scale, self.noise)
         answer = self.network(inside, sigma)
         if not self.is_ours:
@@ -122,7 +131,8 @@ class _Program(nn.Module):
         if self.kind == "metric":
             return frame.lift(answer)
         # Of the clean data, where there is noise; as the field does, but for scales within the noise.
-        return frame.decode(answer if self.noise == 0.0 else inside + stretch[:, None] * (answer - inside))
+        mean = frame.decode(answer if self.noise == 0.0 else inside + stretch[:, None] * (answer - inside))
+        return mean if self.units is None else mean * self.units
 
 
 def _checked(path: AnyPath) -> Path:

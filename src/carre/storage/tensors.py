@@ -64,7 +64,10 @@ def pack(geometry: Geometry, *, dtype: str | None, n_landmarks: int | None) -> d
     if frame.basis is not None:
         tensors["frame.basis"] = frame.basis
     if dtype is not None:
-        tensors["landmarks"] = _narrow(_relative(landmarks, frame), dtype)
+        inner = landmarks if geometry.units is None else landmarks / geometry.units.to(landmarks)
+        tensors["landmarks"] = _narrow(_relative(inner, frame), dtype)
+    if geometry.units is not None:
+        tensors["units"] = geometry.units
     weights = {name for name, _ in field.model.named_parameters(remove_duplicate=False)}
     for name, value in field.model.state_dict().items():
         if not isinstance(value, Tensor):
@@ -82,12 +85,13 @@ def pack(geometry: Geometry, *, dtype: str | None, n_landmarks: int | None) -> d
     return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
 
 
-def unpack_landmarks(stored: Tensor, frame: AffineFrame, dtype: str) -> Tensor:
+def unpack_landmarks(stored: Tensor, frame: AffineFrame, dtype: str, units: Tensor | None = None) -> Tensor:
     """Return landmarks as they were; from half precision, in the units and the dtype that they had."""
     wanted: torch.dtype = getattr(torch, dtype)
     if stored.dtype not in HALF_PRECISION.values():
         return stored.to(wanted)
-    return (frame.center.to(torch.float64) + frame.scale * stored.to(torch.float64)).to(wanted)
+    inner = frame.center.to(torch.float64) + frame.scale * stored.to(torch.float64)
+    return (inner if units is None else inner * units.to(inner)).to(wanted)
 
 
 def blueprint(model: nn.Module) -> dict[str, Any]:

@@ -143,18 +143,20 @@ class MetricTensor(nn.Module):
             identity = torch.eye(metric.dim, dtype=metric.dtype, device=metric.device)
             return metric.solve(identity.expand(len(metric), -1, -1))
 
-        return (1 + self.ridge) * self._of_regularized(points, inverse)
+        return (1 + self.ridge) * self._of_regularized(points, inverse, power=-1)
 
     def cometric(self, points: Any) -> Any:
         """Compute the inverse of the metric tensor, (G + λI)/(1+λ)."""
-        return self._of_regularized(points, lambda metric: metric.dense()) / (1 + self.ridge)
+        return self._of_regularized(points, lambda metric: metric.dense(), power=1) / (1 + self.ridge)
 
-    def _of_regularized(self, points: Any, matrices: Callable[[Metric], Tensor]) -> Any:
-        """Compute matrices of G + λI."""
+    def _of_regularized(self, points: Any, matrices: Callable[[Metric], Tensor], *, power: int) -> Any:
+        """Compute matrices of G + λI in the units of the points: multiplied by the units on either side, or divided."""
         question = ask(self.field, points, self.bandwidth, task="metric tensor")
+        units = question.given.units
 
         def part(y: Tensor, s: Tensor) -> Tensor:
             metric = question.field.metric(y, s)
-            return matrices(metric.with_ridge(metric.ridge + self.ridge))
+            found = matrices(metric.with_ridge(metric.ridge + self.ridge))
+            return found if units is None else found * torch.outer(units, units).to(found) ** power
 
         return question.answer(part, numbers_per_point=4 * question.field.dim**2)

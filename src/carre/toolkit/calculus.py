@@ -177,7 +177,12 @@ def divergence(
         tensor([0.], dtype=torch.float64)
     """
     question = ask(field, points, bandwidth, task="divergence")
-    inner, seen = question.field, question.given.seen_by(vector_field)
+    inner, given, outer = question.field, question.given, question.given.seen_by(vector_field)
+    units = given.units
+
+    def seen(y: Tensor) -> Tensor:
+        values: Tensor = outer(y)
+        return values if units is None or values.shape != y.shape else values / units.to(y)
 
     def part(y: Tensor, s: Tensor) -> Tensor:
         linear = linearize(seen, y, name="vector_field")
@@ -286,7 +291,7 @@ def hessian(
         return padded, torch.nn.functional.pad(frame.basis, (0, missing))
 
     numbers = question.field.dim * (256 + 8 * n_columns)
-    matrix, basis = question.answer(part, numbers_per_point=numbers, progress=progress)
+    matrix, basis = question.answer(part, numbers_per_point=numbers, as_bases=True, progress=progress)
     return matrix, basis
 
 

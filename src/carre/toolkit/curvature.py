@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -67,7 +67,9 @@ def second_fundamental_form(
     """
     question = ask(field, points, bandwidth, task="curvature")
     form, basis = _of_form(question, dimension, progress, lambda form, basis: (form, basis))
-    return question.given.restore(form), question.given.restore(basis)
+    given = question.given
+    # As images these have one axis only.
+    return replace(given, sample_shape=None).restore_vectors(form), given.restore_bases(basis)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +131,7 @@ def curvature(
     question = ask(field, points, bandwidth, task="curvature")
     mean, ricci, basis = _of_form(question, dimension, progress, contract)
     given = question.given
-    return Curvature(given.restore_vectors(mean), given.restore(ricci), given.restore(basis))
+    return Curvature(given.restore_vectors(mean), given.restore(ricci), given.restore_bases(basis))
 
 
 def sectional_curvature(

@@ -257,6 +257,7 @@ class _Objective:
             return starts.seen_by(caller)
 
         self.function, self.gradient, self.spacing = seen(function), seen(gradient), spacing
+        self.units = starts.units
 
     def values(self, points: Float[Tensor, "n dim"]) -> Float[Tensor, " n"]:
         """Evaluate the function."""
@@ -271,10 +272,11 @@ class _Objective:
         if self.gradient is None:
             return euclidean_gradient(self.function, points, finite=False)[1].to(points)
         if self.gradient != _DIFFERENCES:
-            return _asked(self.gradient, points, tuple(points.shape), "gradient")
+            slopes = _asked(self.gradient, points, tuple(points.shape), "gradient")
+            return slopes if self.units is None else slopes * self.units.to(points)
         numbers = 4 * points.shape[1] * basis.shape[-1]
-        slopes: Tensor = in_parts(self._differences, points, bandwidth, basis, numbers_per_item=numbers)
-        return slopes
+        found: Tensor = in_parts(self._differences, points, bandwidth, basis, numbers_per_item=numbers)
+        return found
 
     def _differences(self, points: Tensor, bandwidth: Tensor, basis: Tensor) -> Tensor:
         """Compute Σ_a u_a (f(x + hu_a) − f(x − hu_a))/2h with all evaluations in one batch."""

@@ -140,7 +140,8 @@ def local_dimension(
     The recommended estimator. An eigenvector u of G counts if its eigenvalue λ is above ½, or if λ is above 0.2 and the
     data lie to one side along u, as at an edge: the mean square displacement λ + (u·(m(y) − y)/σ)² is above 0.7, and
     with curvature taken off, m = 2m(y; σ/√2) − m(y; σ), the mean is still displaced by more than 1.5(½ − λ)σ. Where
-    more than a third of such directions is not explained so, they are noise.
+    more than a third of such directions is not explained so, they are noise. A field that knows of noise in its samples
+    is asked where it denoises points to: the data are there.
 
     Args:
         field: The field; without a denoiser edges are not seen.
@@ -204,6 +205,8 @@ def edge_shifts(
 
 
 def _count_at(field: MetricField, points: Tensor, bandwidth: Tensor) -> Int[Tensor, " n"]:
+    if getattr(field, "noise", 0.0) > 0:
+        points = field.denoise(points, bandwidth)
     try:
         mean, finer = field.denoise(points, bandwidth), field.denoise(points, bandwidth / FINER)
     except NoDenoiserError:

@@ -72,7 +72,7 @@ def exponential(
     batches = question.points, directions, question.bandwidth
     numbers = (64 + 16 * n_steps) * question.field.dim
     path = draw_curves(question, part, reason, *batches, n_nodes=n_steps + 1, progress=progress, numbers=numbers)
-    return path.to(question.given.tensor.device)
+    return path.to(question.given.tensor.device).in_units(question.given.units)
 
 
 @torch.no_grad()
@@ -174,7 +174,8 @@ def transport(
         raise ArgumentError("path", f"run in the field's space, dimension {question.field.dim}", got=path.dim)
     if len(question.points) != len(path):
         raise ArgumentError("vectors", f"be one per path, {len(path)}", got=len(question.points))
-    nodes = path.nodes.to(question.points.device)
+    units = question.given.units
+    nodes = (path.nodes if units is None else path.nodes / units.to(path.nodes)).to(question.points.device)
 
     def part(nodes: Tensor, v: Tensor, s: Tensor) -> Tensor:
         bases = bases_along(question.field, nodes, s, dimension)

@@ -49,6 +49,8 @@ class Path:
         strayed: The largest distance of the curve from the data in units of σ, over nodes and points between them,
             as the denoiser measures it; NaN where no field was asked.
         reasons: A sentence on each curve, empty where there is nothing to say.
+        units: What each column is divided by where lengths are measured, as by a geometry with scaled columns; None for
+            the columns as they are.
 
     Example:
         >>> path = Path.through([[0.0, 0.0], [3.0, 0.0], [3.0, 1.0]])
@@ -65,6 +67,7 @@ class Path:
     connected: Bool[Tensor, " paths"]
     strayed: Float[Tensor, " paths"]
     reasons: tuple[str, ...]
+    units: Float[Tensor, " dim"] | None = None
 
     @classmethod
     def through(cls, nodes: Any) -> Path:
@@ -79,6 +82,25 @@ class Path:
         tensor = flat.reshape(-1, *given.shape[-2:])
         known = torch.ones(len(tensor), dtype=torch.bool, device=tensor.device)
         return cls(tensor, known, known, tensor.new_full((len(tensor),), torch.nan), (_NOT_EXAMINED,) * len(tensor))
+
+    @property
+    def scaled_nodes(self) -> Float[Tensor, "paths nodes dim"]:
+        """The nodes in the units that lengths are measured in."""
+        return self.nodes if self.units is None else self.nodes / self.units.to(self.nodes)
+
+    def in_units(self, units: Float[Tensor, " dim"] | None) -> Path:
+        """See curves that were drawn in scaled columns in the columns themselves; lengths stay as they are.
+
+        Example:
+            >>> path = Path.through([[0.0, 0.0], [3.0, 4.0]]).in_units(torch.tensor([1.0, 100.0]))
+            >>> path.nodes[0, 1], path.length()
+            (tensor([  3., 400.], dtype=torch.float64), tensor([5.], dtype=torch.float64))
+        """
+        return self if units is None else replace(self, nodes=self._outer(self.nodes, units), units=units)
+
+    @staticmethod
+    def _outer(nodes: Tensor, units: Tensor | None) -> Tensor:
+        return nodes if units is None else nodes * units.to(nodes)
 
     @property
     def n_nodes(self) -> int:
@@ -103,14 +125,15 @@ class Path:
         chosen = np.atleast_1d(np.arange(len(self))[index.cpu().numpy() if isinstance(index, Tensor) else index])
         rows = torch.as_tensor(chosen, device=self.nodes.device)
         reasons = tuple(self.reasons[i] for i in chosen)
-        return Path(self.nodes[rows], self.arrived[rows], self.connected[rows], self.strayed[rows], reasons)
+        found = (self.nodes[rows], self.arrived[rows], self.connected[rows], self.strayed[rows])
+        return Path(*found, reasons, self.units)
 
     def to(self, device: torch.device) -> Path:
         """Move to a device."""
         nodes, arrived, connected, strayed = (
             tensor.to(device) for tensor in (self.nodes, self.arrived, self.connected, self.strayed)
         )
-        return Path(nodes, arrived, connected, strayed, self.reasons)
+        return Path(nodes, arrived, connected, strayed, self.reasons, self.units)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Give NumPy the nodes."""
@@ -144,7 +167,7 @@ class Path:
             must = f"have shape (times,) or ({len(self)}, times)"
             raise ArgumentError("times", must, got=tuple(moments.shape))
         moments = moments[None] if moments.ndim == 0 else moments
-        return _points_along(self.nodes, moments.expand(len(self), -1))
+        return self._outer(_points_along(self.scaled_nodes, moments.expand(len(self), -1)), self.units)
 
     def resample(self, n_nodes: int) -> Path:
         """Place nodes at equal distances along the polygons.
@@ -153,7 +176,7 @@ class Path:
             >>> Path.through([[0.0], [1.0], [4.0]]).resample(5).numpy()[0, :, 0]
             array([0., 1., 2., 3., 4.])
         """
-        return replace(self, nodes=evenly_spaced(self.nodes, checked_nodes(n_nodes)))
+        return replace(self, nodes=self._outer(evenly_spaced(self.scaled_nodes, checked_nodes(n_nodes)), self.units))
 
     def reversed(self) -> Path:
         """Run from the end to the start.
@@ -166,7 +189,7 @@ class Path:
 
     def length(self) -> Float[Tensor, " paths"]:
         """Compute the lengths of the polygons."""
-        return lengths(self.nodes.diff(dim=1)).sum(-1)
+        return lengths(self.scaled_nodes.diff(dim=1)).sum(-1)
 
     def arc_length(self) -> Float[Tensor, " paths"]:
         """Compute the lengths of the smooth curves through the nodes, of which the segments are chords.
@@ -182,10 +205,11 @@ class Path:
         """
         if self.n_nodes < 3:
             return self.length()
-        segments, limits = self.nodes.diff(dim=1), torch.finfo(self.nodes.dtype)
+        nodes = self.scaled_nodes
+        segments, limits = nodes.diff(dim=1), torch.finfo(nodes.dtype)
         chords = lengths(segments)
         # Between repeated nodes there is no direction: such segments go to the end, where they turn by nothing.
-        is_still = chords <= 4 * limits.eps * self.nodes.abs().amax((1, 2))[:, None]
+        is_still = chords <= 4 * limits.eps * nodes.abs().amax((1, 2))[:, None]
         order = is_still.byte().argsort(dim=1, stable=True)
         chords, moves = chords.gather(1, order), ~is_still.gather(1, order)
         rows = torch.arange(len(self), device=order.device)[:, None]
@@ -205,7 +229,7 @@ class Path:
             >>> Path.through([[0.0], [1.0], [4.0]]).energy(), Path.through([[0.0], [2.0], [4.0]]).energy()
             (tensor([10.], dtype=torch.float64), tensor([8.], dtype=torch.float64))
         """
-        return 0.5 * (self.n_nodes - 1) * lengths(self.nodes.diff(dim=1)).square().sum(-1)
+        return 0.5 * (self.n_nodes - 1) * lengths(self.scaled_nodes.diff(dim=1)).square().sum(-1)
 
     def start_velocity(self) -> Float[Tensor, "paths dim"]:
         """Compute the velocity at the start, of a curve that takes the time from 0 to 1: its length is the curve's.
@@ -214,8 +238,8 @@ class Path:
             >>> Path.through([[0.0, 0.0], [3.0, 0.0], [3.0, 1.0]]).start_velocity()
             tensor([[4., 0.]], dtype=torch.float64)
         """
-        first = self.nodes[:, 1] - self.nodes[:, 0]
-        return torch.nn.functional.normalize(first, dim=-1) * self.length()[:, None]
+        first = self.scaled_nodes[:, 1] - self.scaled_nodes[:, 0]
+        return self._outer(torch.nn.functional.normalize(first, dim=-1) * self.length()[:, None], self.units)
 
     def distance_to(self, samples: Any) -> Float[Tensor, "paths nodes"]:
         """Compute the Euclidean distance of every node from the nearest sample.
@@ -224,7 +248,8 @@ class Path:
             >>> Path.through([[0.0, 0.0], [3.0, 4.0]]).distance_to([[0.0, 0.0]])
             tensor([[0., 5.]], dtype=torch.float64)
         """
-        near = build_index(as_points(samples, dim=self.dim, name="samples").tensor).search(self.nodes.flatten(0, 1), 1)
+        known = as_points(samples, dim=self.dim, name="samples").in_units(self.units).tensor
+        near = build_index(known).search(self.scaled_nodes.flatten(0, 1), 1)
         return near.squared_distances.sqrt().reshape(len(self), self.n_nodes).to(self.nodes)
 
 

@@ -98,7 +98,7 @@ def path(
         raise ArgumentError("method", f"be one of {names}, or a record like Flow(step=0.2)", got=repr(method))
     count = checked_nodes(chosen.default_nodes if n_nodes is None else n_nodes)
     pairs = ask_pairs(field, start, end, bandwidth)
-    return chosen.draw(pairs, count, progress).to(pairs.given.tensor.device)
+    return chosen.draw(pairs, count, progress).to(pairs.given.tensor.device).in_units(pairs.given.units)
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ class Question:
         *beside: Tensor,
         numbers_per_point: int | None = None,
         as_points: bool = False,
+        as_bases: bool = False,
         progress: Progress | None = None,
     ) -> Any:
         """Answer part by part, and bring the answer back as the caller's kind.
@@ -63,11 +64,15 @@ class Question:
             beside: One item per point.
             numbers_per_point: Numbers that the part keeps for each point; None for those of a metric.
             as_points: Whether the answer is points or vectors, which are images where the points were.
+            as_bases: Whether the answer, or the last of several, is vectors as columns.
             progress: Told how far the work is; None draws a bar, where the field says so.
         """
         result = self.compute(part, self.points, *beside, self.bandwidth, numbers=numbers_per_point, progress=progress)
-        restore = self.given.restore_vectors if as_points else self.given.restore
-        return tuple(map(restore, result)) if isinstance(result, tuple) else restore(result)
+        given = self.given
+        restore = given.restore_vectors if as_points else given.restore_bases if as_bases else given.restore
+        if isinstance(result, tuple):
+            return *map(given.restore if as_bases else restore, result[:-1]), restore(result[-1])
+        return restore(result)
 
     def compute(
         self,

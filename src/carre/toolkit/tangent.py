@@ -146,6 +146,7 @@ def tangent_basis(
     return question.answer(
         lambda y, s: question.field.metric(y, s).tangent_basis(dimension),
         numbers_per_point=32 * question.field.dim,
+        as_bases=True,
         progress=progress,
     )
 

@@ -1,0 +1,211 @@
+"""Data frames, of pandas or polars, and AnnData: columns by name, and answers with the names that came in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from carre.boundary import ArgumentError
+from carre.data.table import Table
+from carre.files import AnyPath, DamagedFileError, existing_file, reason
+
+_MOST_NAMES = 5
+
+
+@dataclass(frozen=True, eq=False)
+class FrameNames:
+    """The names of the rows and columns of a data frame of pandas, for answers of the same kind.
+
+    Attributes:
+        index: Of the rows.
+        columns: Of the columns.
+
+    Example:
+        >>> import pandas as pd
+        >>> names = FrameNames(pd.Index(["ann", "bob"]), ("height",))
+        >>> names.dress(np.array([1, 2])).loc["bob"], list(names.dress(np.zeros((2, 1)), as_vectors=True).columns)
+        (np.int64(2), ['height'])
+    """
+
+    index: Any
+    columns: Sequence[Any]
+
+    def dress(self, answer: np.ndarray, *, as_vectors: bool = False) -> Any:
+        """Name the rows of an answer with one number per row, and the columns of vectors; others stay arrays."""
+        import pandas as pd  # type: ignore[import-untyped]  # noqa: PLC0415  (it is there: the frame came from it)
+
+        if answer.shape == (len(self.index),):
+            return pd.Series(answer, self.index)
+        if as_vectors and answer.shape == (len(self.index), len(self.columns)):
+            return pd.DataFrame(answer, self.index, list(self.columns))
+        return answer
+
+
+def is_frame(given: Any) -> bool:
+    """Say whether something is a data frame, with columns and rows.
+
+    Example:
+        >>> import pandas as pd
+        >>> is_frame(pd.DataFrame({"x": [1.0]})), is_frame(np.zeros((1, 1)))
+        (True, False)
+    """
+    return hasattr(given, "columns") and not hasattr(given, "obsm")
+
+
+def names_of(frame: Any) -> tuple[str, ...] | None:
+    """Return the names of the columns of a frame, if they are text.
+
+    Example:
+        >>> import pandas as pd
+        >>> names_of(pd.DataFrame({"x": [1.0], "y": [2.0]})), names_of(pd.DataFrame(np.zeros((1, 2))))
+        (('x', 'y'), None)
+    """
+    labels = tuple(frame.columns)
+    twice = next((label for label in labels if labels.count(label) > 1), None) if len(labels) < 10_000 else None
+    if twice is not None:
+        raise ArgumentError("X", "have different names of columns", got=f"{twice!r} twice", remedy="Rename one")
+    return labels if all(isinstance(label, str) for label in labels) else None
+
+
+def read_frame(frame: Any, wanted: Sequence[str] | None, *, name: str) -> tuple[np.ndarray, FrameNames | None]:
+    """Return the columns of a frame as numbers, in the order that is wanted, and how to name answers.
+
+    Columns are found by their names; further ones are left out.
+
+    Args:
+        frame: Of pandas or polars.
+        wanted: Names of columns; None for all.
+        name: What errors call the frame.
+
+    Example:
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"x": [1.0], "kind": ["oak"], "y": [2]})
+        >>> read_frame(frame, ["y", "x"], name="X")[0]
+        array([[2., 1.]])
+        >>> read_frame(frame[["x", "y"]], None, name="X")[1].columns
+        ['x', 'y']
+    """
+    if wanted is not None and names_of(frame) is not None:
+        missing = [column for column in wanted if column not in frame.columns]
+        if missing:
+            must, got = f"have the columns of the fit, {', '.join(wanted)}", f"none called {', '.join(missing)}"
+            raise ArgumentError(name, must, got=got, remedy="Add them, or rename its columns")
+        frame = frame[list(wanted)]
+    columns = list(frame.columns)
+    values = [_numbers(frame[column]) for column in columns]
+    text = [column for column, numbers in zip(columns, values, strict=True) if numbers is None]
+    if text:
+        rest = [column for column in columns if column not in text]
+        remedy = f"Choose columns of numbers, as with {name}[{rest[:_MOST_NAMES]!r}{' …' * (len(rest) > _MOST_NAMES)}]"
+        got = f"text or other things in {_listed(list(map(repr, text)))}"
+        raise ArgumentError(name, "hold numbers", got=got, remedy=remedy if rest else "It has none")
+    table = np.stack([numbers for numbers in values if numbers is not None], 1)
+    index = getattr(frame, "index", None)
+    _check_missing(table, columns, range(len(table)) if index is None else index, name)
+    is_pandas = "pandas" in sys.modules and isinstance(frame, sys.modules["pandas"].DataFrame)
+    return table, FrameNames(index, columns) if is_pandas else None
+
+
+def _numbers(column: Any) -> np.ndarray | None:
+    """Return a column as floating numbers, NaN where one is missing; None where it holds something else."""
+    values = np.asarray(column)
+    if values.dtype.kind in "fiub":
+        return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
+    # The nullable kinds of pandas come as objects, and say what they are.
+    kind = getattr(column.dtype, "kind", "")
+    return column.to_numpy(dtype=np.float64, na_value=np.nan) if kind in "fiub" and kind else None
+
+
+def _check_missing(values: np.ndarray, columns: Sequence[Any], index: Any, name: str) -> None:
+    """Say which cells are missing or infinite, and how many there are."""
+    if np.isfinite(values.sum()):
+        return
+    bad = ~np.isfinite(values)
+    if not bad.any():
+        return
+    rows, (row, column) = np.flatnonzero(bad.any(1)), np.argwhere(bad)[0].tolist()
+    what = "missing" if np.isnan(values[row, column]) else "infinite"
+    named = _listed([repr(index[i]) for i in rows[: _MOST_NAMES + 1]])
+    got = f"{int(bad.sum()):,} cells that are not, in {len(rows):,} rows ({named}): the first is {what}, in column"
+    remedy = f"Leave such rows out with {name}.dropna(), or fill them in"
+    raise ArgumentError(name, "be finite; it contains NaN or infinity", got=f"{got} {columns[column]!r}", remedy=remedy)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
+
+
+def from_anndata(annotated: Any, key: str | None = None) -> Table:
+    """Take a matrix of an AnnData as a table: one of ``obsm``, such as principal components, a layer, or X.
+
+    Args:
+        annotated: The AnnData, in memory or backed.
+        key: Which matrix: a key of ``obsm`` or of ``layers``; None for X. Counts of thousands of genes have no useful
+            scale: principal components (``"X_pca"``) have.
+
+    Returns:
+        A table whose names are those of the variables, or the key with a number, and whose other columns are ``obs``.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> import pandas as pd
+        >>> cells = SimpleNamespace(obsm={"X_pca": np.zeros((2, 3))}, layers={}, obs=pd.DataFrame({"day": [1, 2]}))
+        >>> from_anndata(cells, "X_pca")
+        Table('X_pca', n=2, names=('X_pca0', 'X_pca1', 'X_pca2'), other=('day',))
+    """
+    known = [*map(str, annotated.obsm), *map(str, annotated.layers)]
+    names: tuple[str, ...] | None
+    if key is None:
+        matrix, names = annotated.X, tuple(map(str, annotated.var_names))
+    elif key in annotated.obsm:
+        matrix = annotated.obsm[key]
+        names = tuple(map(str, matrix.columns)) if is_frame(matrix) else None
+    elif key in annotated.layers:
+        matrix, names = annotated.layers[key], tuple(map(str, annotated.var_names))
+    else:
+        must = f"be one of {', '.join(known)}, or None for X" if known else "be None: there is only X"
+        raise ArgumentError("key", must, got=repr(key))
+    if matrix is None:
+        raise ArgumentError("key", f"be given: X is empty; there are {', '.join(known)}", got="None")
+    matrix = matrix[:] if hasattr(matrix, "file") or hasattr(matrix, "backend") else matrix
+    values = np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix)
+    names = tuple(f"{key}{i}" for i in range(values.shape[1])) if names is None else names
+    columns = annotated.obs
+    other = {str(column): np.asarray(columns[column]) for column in columns.columns}
+    other = {name: column if column.dtype.kind in "fiubU" else column.astype(str) for name, column in other.items()}
+    return Table(values, names, other, Path(key or "X"))
+
+
+def load_anndata(path: AnyPath, key: str | None = None) -> Table:
+    """Read a matrix of an AnnData from a file, which stays on disk but for that matrix (`from_anndata`).
+
+    Args:
+        path: A file that ends in .h5ad.
+        key: Which matrix: a key of ``obsm`` or of ``layers``; None for X.
+
+    Example:
+        >>> import anndata
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     anndata.AnnData(np.eye(3), obsm={"X_pca": np.eye(3)[:, :2]}).write_h5ad(f"{folder}/cells.h5ad")
+        ...     load_anndata(f"{folder}/cells.h5ad", "X_pca").values.shape
+        (3, 2)
+    """
+    file = existing_file(path, "Give a file that ends in .h5ad")
+    try:
+        import anndata  # type: ignore[import-untyped]  # noqa: PLC0415
+    except ImportError as error:
+        raise ImportError("Files of AnnData need anndata; run: pip install 'carre[anndata]'") from error
+    try:
+        annotated = anndata.read_h5ad(file, backed="r")
+    except (OSError, KeyError, ValueError) as error:
+        raise DamagedFileError(f"{file} cannot be read as AnnData ({reason(error)}); save or copy it again") from error
+    try:
+        return replace(from_anndata(annotated, key), path=file)
+    finally:
+        annotated.file.close()
