@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from carre.fields import ExactField
-from carre.function_matching import learn_carre_du_champ
+from carre.function_matching import _standardize, learn_carre_du_champ
 from carre.manifolds import Sphere
 from carre.matching import conditional_carre_du_champ, perturb, perturb_among
+from carre.metric import AffineFrame
 from carre.toolkit.calculus import carre_du_champ
 
 TINY = {"max_steps": 3, "width": 8, "device": "cpu"}
@@ -122,6 +123,15 @@ def test_maps_to_several_functions_add_an_axis_and_pairs_are_symmetric(rng):
     assert learn_carre_du_champ(samples, first, both, **TINY)(points, 0.3).shape == (6, 2)
     assert learn_carre_du_champ(samples, both, first, **TINY)(points, 0.3).shape == (6, 2)
     assert learn_carre_du_champ(samples, first, **TINY)(points, 0.3).shape == (6,)
+
+
+def test_the_bounds_of_a_function_are_those_of_all_samples(monkeypatch):
+    """They were those of the first ones: of sorted data, what comes later was cut off."""
+    monkeypatch.setattr("carre.function_matching._N_TRIED", 50)
+    samples = torch.linspace(-1, 1, 200)[:, None] * torch.tensor([1.0, 0.5])
+    functions, _ = _standardize(first, None, samples, AffineFrame.of(samples), clamped=True)
+    assert [float(bound) for bound in functions.bounds] == pytest.approx([-1.0, 1.0])
+    assert float(functions.center) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_a_constant_has_none(rng):

@@ -22,7 +22,7 @@ from carre.toolkit.derivatives import Map, check_callable, checked_values
 from carre.training import History, Objective, Progress, train
 
 _N_BLOCKS = 2
-# The functions are standardized on this many samples, and tried at as many noisy points.
+# The functions are asked at so many samples at once, and tried at as many noisy points.
 _N_TRIED = 20_000
 
 
@@ -193,10 +193,13 @@ def _standardize(
     left: Map, right: Map | None, points: Float[Tensor, "n ambient"], frame: AffineFrame, *, clamped: bool
 ) -> tuple[_Standardized, tuple[int | slice, int | slice]]:
     """Put the functions side by side; return also which columns are f's and which are h's."""
-    tried = points[:_N_TRIED]
     parts = {"left": left} if right is None else {"left": left, "right": right}
     with torch.no_grad():
-        found = [checked_values(part(tried), tried, name=name) for name, part in parts.items()]
+        # Of all samples: bounds of the first ones would cut off what the others have.
+        found = [
+            torch.cat([checked_values(part(some), some, name=name) for some in torch.split(points, _N_TRIED)])
+            for name, part in parts.items()
+        ]
     values = _side_by_side(found).to(points)
     if not bool(torch.isfinite(values).all()):
         raise ArgumentError("left and right", "be finite at the samples", got="NaN or infinity")

@@ -279,6 +279,40 @@ def test_a_trace_from_one_probe_is_refused():
         ScoreField(ExactField(Sphere(2))).trace(torch.ones(1, 3), 0.1, n_probes=1)
 
 
+def test_a_count_from_one_probe_is_refused():
+    with pytest.raises(ValueError, match="n_probes must be at least 2"):
+        ScoreField(ExactField(Sphere(2))).count(torch.ones(1, 3), 0.1, n_probes=1)
+
+
+def test_the_count_is_the_dimension_of_the_oracle_whatever_its_rank(rng):
+    """S³⁰ in R⁴⁰: 30 eigenvalues of 0.96, one of 0.04. Lanczos knows the three kinds after three steps: chance is left."""
+    sphere = Sphere(30).embed(40, generator=rng)
+    points, field = sphere.sample(60, generator=rng), ScoreField(ExactField(sphere))
+    exact = field.count(points, 0.05)
+    assert exact.value.tolist() == [30.0] * 60
+    assert exact.error.tolist() == [0.0] * 60
+    found = field.count(points, 0.05, n_probes=4, n_steps=4, generator=rng)
+    expected = (2 * 30 * (1 - 30 / 40) / 4) ** 0.5
+    assert found.value.std() == pytest.approx(expected, rel=0.4)
+    assert found.error.mean() == pytest.approx(expected, rel=0.3)
+    assert abs(found.value.mean() - 30) < 3 * expected / 60**0.5
+
+
+def test_the_count_hears_the_range_of_a_learned_jacobian(rng):
+    """Rank 3 by its range, with a bad right block that would spoil eigenvalues of its symmetric part."""
+    turn = torch.linalg.qr(torch.randn(10, 10, generator=rng, dtype=torch.float64))[0]
+    tangent, normal = turn[:, :3], turn[:, 3:]
+    jacobian = tangent @ tangent.mT + 3 * tangent @ torch.randn(3, 7, generator=rng, dtype=torch.float64) @ normal.mT
+    field = ScoreField(lambda points, bandwidth: points @ jacobian.mT, 10)
+    points = torch.zeros(200, 10, dtype=torch.float64)
+    assert field.count(points[:1], 0.1).value.tolist() == [3.0]
+    assert (torch.linalg.eigvalsh((jacobian + jacobian.mT) / 2) > 0.5).sum() == 3
+    assert (torch.linalg.eigvalsh((jacobian + jacobian.mT) / 2) < -0.5).sum() > 0
+    found = field.count(points, 0.1, n_probes=8, generator=rng)
+    assert abs(found.value.mean() - 3) < 3 * found.value.std() / 200**0.5
+    assert field.count(points[:1], 0.1, threshold=1e3).value.tolist() == [0.0]
+
+
 @pytest.mark.gpu
 def test_points_on_a_gpu_are_answered_there_with_the_same_probes(rng):
     sphere = Sphere(8).embed(64, generator=rng)

@@ -255,3 +255,13 @@ def test_few_samples_of_many_columns_are_summed_over_whole(rng):
 def test_numbers_of_neighbors_may_be_an_array(rng):
     choice = choose_kernel(torch.randn(200, 3, generator=rng), n_neighbors=np.array([10, 40]))
     assert choice.candidates == (10, 40)
+
+
+def test_a_direction_at_scales_where_samples_have_hardly_any_neighbors_is_no_finer_structure(rng):
+    """A network that has not resolved a curve at its smallest scales shows two dimensions there."""
+    ribbon, grid = Ribbon(), np.geomspace(0.08, 5.0, 13)
+    samples = ribbon.sample(400, rng)
+    fine = choose_bandwidth(ribbon, samples, grid, supported_from=0.04, generator=rng)
+    assert "finest structure: 2 dimensions" in fine.reason
+    unseen = choose_bandwidth(ribbon, samples, grid, supported_from=0.1, generator=rng)
+    assert unseen.gap.argmax() == unseen.chosen

@@ -228,6 +228,78 @@ class ScoreField(Field):
         shift = (self._denoise(points, sigma) - points) / sigma.unsqueeze(-1)
         return TraceEstimate(trace.value + shift.square().sum(-1), trace.error)
 
+    def count(
+        self,
+        points: Tensor,
+        bandwidth: Bandwidth,
+        *,
+        threshold: float = 0.5,
+        n_probes: int | None = None,
+        n_steps: int = 6,
+        generator: torch.Generator | None = None,
+    ) -> TraceEstimate:
+        """Count the singular values of ∂m/∂y above a threshold: a dimension of any size, without a factor of its rank.
+
+        They are the eigenvalues of G where m is exact. Of a learned denoiser, whose Jacobian maps into the data and
+        reacts to directions across them, they count its range, the half that is learned well [THEORY §10]. With probes
+        the trace of the filter 1(JJᵀ > threshold²) is estimated by stochastic Lanczos quadrature: exact after as many
+        steps as there are different singular values, and close after a few where they are near 0 and 1.
+
+        Args:
+            points: Where.
+            bandwidth: σ, one for all points or one per point.
+            threshold: Above it a direction counts.
+            n_probes: Random vectors for every point, each of variance about 2d(1 − d/D); None takes all D products.
+            n_steps: Lanczos steps for every probe, of two products each.
+            generator: Source of the probes.
+
+        Example:
+            >>> field = ScoreField(lambda points, bandwidth: points * torch.tensor([1.0, 0.9, 0.2]), 3)
+            >>> field.count(torch.ones(1, 3), 0.1).value
+            tensor([2.])
+        """
+        points, sigma = self._checked(points, bandwidth)
+        if n_probes is None:
+            self._refuse_full("n_probes")
+        elif n_probes < 2:
+            raise ArgumentError("n_probes", "be at least 2 for a standard error, or None", got=n_probes)
+        self._prepare(points, sigma)
+        if n_probes is None:
+            blocks = self._blocks(points, sigma, self.dim)
+            singular = torch.cat([torch.linalg.svdvals(self._products(y, s, _axes(y))) for y, s in blocks])
+            exact = (singular > threshold).sum(-1).to(points)
+            return TraceEstimate(exact, torch.zeros_like(exact))
+        found = []
+        for _ in range(n_probes):
+            probes = torch.randn(points.shape, generator=generator, device=points.device, dtype=points.dtype)
+            values, weights = self._lanczos(points, sigma, probes, n_steps)
+            found.append(self.dim * (weights * (values > threshold**2)).sum(-1))
+        stacked = torch.stack(found)
+        return TraceEstimate(stacked.mean(0), stacked.std(0) / n_probes**0.5)
+
+    @torch.no_grad()
+    def _lanczos(
+        self, points: Tensor, sigma: Tensor, probes: Float[Tensor, "n dim"], n_steps: int
+    ) -> tuple[Float[Tensor, "n k"], Float[Tensor, "n k"]]:
+        """Compute nodes and weights of Gauss quadrature for JJᵀ as each probe sees it, by k ≤ n_steps Lanczos steps."""
+        basis, diagonal, beside = [torch.nn.functional.normalize(probes, dim=-1)], list[Tensor](), list[Tensor]()
+        smallest = torch.finfo(points.dtype).eps ** 0.5
+        for _ in range(min(n_steps, self.dim)):
+            image = self._product(points, sigma, self._reverse_product(points, sigma, basis[-1]))
+            diagonal.append((image * basis[-1]).sum(-1))
+            known = torch.stack(basis, 1)
+            for _ in range(2):
+                image = image - torch.einsum("nkd,nk->nd", known, torch.einsum("nkd,nd->nk", known, image))
+            length = image.norm(dim=-1)
+            # Where nothing is left the basis ends: further steps see zeros, and have no weight.
+            ends = length <= smallest
+            beside.append(torch.where(ends, 0.0, length))
+            basis.append(torch.where(ends[:, None], 0.0, image / length.clamp_min(smallest)[:, None]))
+        small = torch.diag_embed(torch.stack(diagonal, -1))
+        off = torch.diag_embed(torch.stack(beside[:-1], -1), offset=1) if len(beside) > 1 else torch.zeros_like(small)
+        values, vectors = torch.linalg.eigh(small + off + off.mT)
+        return values, vectors[:, 0].square()
+
     @torch.no_grad()
     def _prepare(self, points: Tensor, sigma: Tensor) -> None:
         """Call the denoiser once: what it copies or builds when first called cannot be built inside a derivative."""

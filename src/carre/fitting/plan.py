@@ -284,6 +284,7 @@ def _config(
         polish_batch=scale.polish_batch(device),
         worth=scale.worth(hull_dim, device),
         round_steps=scale.round_steps(device),
+        fills_hull=scale.fills(hull_dim),
         evaluations=scale.evaluations(device),
         mixed_precision=mixed,
         cuda_graph=settings.cuda_graph,

@@ -23,6 +23,9 @@ from carre.toolkit.validity import residuals
 from carre.training import DataScale
 
 _CALIBRATION_LIMIT = 0.3
+# A network that has not resolved a curve at the smallest scales shows a dimension more there, too. A finer structure is
+# taken for one where samples show it: from this many times the scale on at which they begin to have neighbors.
+_EVIDENT = 3.0
 CLEAR_GAP = 0.4
 # A point leaves the common scale only for a gap that is wider by this much: gaps of single points are noisy.
 _WORTH_LEAVING = 0.05
@@ -144,7 +147,7 @@ def choose_bandwidth(
         chosen = int(errors.argmin())
         reason = f"no scale is calibrated within {_CALIBRATION_LIMIT}; this one comes nearest. Train longer"
     elif widest >= CLEAR_GAP:
-        chosen, reason = _widest_gap(gap, clipped, admissible, supported)
+        chosen, reason = _widest_gap(gap, clipped, admissible, supported & (grid >= _EVIDENT * supported_from))
     elif (admissible & ~is_cut).any():
         eligible = supported if supported.any() else admissible & ~is_cut
         chosen = int(np.where(eligible, idempotency, np.inf).argmin())
@@ -168,14 +171,14 @@ def _checked_grid(grid: Any, *, name: str = "grid") -> np.ndarray:
     return array
 
 
-def _widest_gap(gap: np.ndarray, clipped: np.ndarray, admissible: np.ndarray, supported: np.ndarray) -> tuple[int, str]:
-    """Find the widest gap; of structures with different numbers of dimensions, that of the finest one."""
+def _widest_gap(gap: np.ndarray, clipped: np.ndarray, admissible: np.ndarray, evident: np.ndarray) -> tuple[int, str]:
+    """Find the widest gap; of structures with different numbers of dimensions, that of the finest evident one."""
     # So many eigenvalues stand before the largest drop of the mean spectrum.
     position = 1 + np.diff(clipped).argmin(1)
     widest = int(np.where(admissible, gap, -np.inf).argmax())
     # At larger scales there are more directions by curvature, which is no structure.
     is_smaller = np.arange(len(gap)) < widest
-    finer = supported & is_smaller & (gap >= CLEAR_GAP) & (position > position[widest])
+    finer = evident & is_smaller & (gap >= CLEAR_GAP) & (position > position[widest])
     if not finer.any():
         return widest, f"the spectral gap is widest here ({gap[widest]:.2f})"
     finest = finer & (position == position[finer].max())

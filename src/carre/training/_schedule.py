@@ -24,7 +24,7 @@ _FAR_WORSE = 10.0
 _TRIED, _HARD = 1500, 1.0
 # Eigenvalues are told apart by a drop of this size, on average; where they are not, learning lasts so many rounds at
 # least, and as long as half more steps remove the noise from so many more directions at some scale.
-CLEAR_DROP, _LONGEST_PLATEAU, _WORTHWHILE_DIRECTIONS = 0.5, 20, 0.02
+CLEAR_DROP, _LONGEST_PLATEAU, _WORTHWHILE_DIRECTIONS = 0.5, 15, 0.02
 
 
 class Schedule:

@@ -60,6 +60,8 @@ class TrainingConfig:
         until_done: Whether to end before the budget is spent, when the held-out evidence no longer improves.
         worth: Nats per sample that half more steps must have brought for training to go on.
         gives_up: Whether to end at once where the first steps show that a larger network is needed.
+        fills_hull: Whether the samples have as many dimensions as their linear hull: then no curved shape is to be
+            found in it, and where learning stands still it is done.
         batch_size: Noisy points per step.
         n_references: Size of the reference set that targets are averaged over; 0 switches that off.
         n_draws: Displacements per noisy point, when there is a reference set.
@@ -112,6 +114,7 @@ class TrainingConfig:
     until_done: bool = True
     worth: float = 0.04
     gives_up: bool = False
+    fills_hull: bool = False
     decay: float = 0.4
     polish: float = 0.3
     polish_batch: int = 512
@@ -188,6 +191,10 @@ class DataScale:
         spread is then the limit.
         """
         return min(_NEIGHBOR_SHARE * self.neighbor_distance, _LARGEST_SUPPORT * self.spread)
+
+    def fills(self, dim: int) -> bool:
+        """Say whether the samples have as many dimensions as their hull, as their neighbors see it."""
+        return self.dimension > dim - 0.5
 
     def rank(self, dim: int) -> int:
         """Return a rank that leaves room: 2d+2 for the guessed d (2d−1 are needed for a smooth factor)."""

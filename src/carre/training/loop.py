@@ -228,8 +228,9 @@ class _Run:
             history.gained, history.gained_noise = found.value, found.noise
             # Where a kernel sees more than the network, the network has only to find it: long plateaus are usual.
             is_ahead = linear_phase(history) is None
-            # A mean that is given, or none of the points, has no linear phase to leave.
-            is_clear = not self.task.objective.train_mean or not evaluation.gain or evaluation.drop >= CLEAR_DROP
+            # A mean that is given, or none of the points, has no linear phase to leave; nor has flat data.
+            has_phase = self.task.objective.train_mean and bool(evaluation.gain) and not config.fills_hull
+            is_clear = not has_phase or evaluation.drop >= CLEAR_DROP
             if config.until_done and is_ahead and is_done(config, history.steps, found, is_clear=is_clear):
                 schedule.settled = spent
             elif config.gives_up and is_hard(history.steps, found.value):
