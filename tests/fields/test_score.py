@@ -285,7 +285,7 @@ def test_a_count_from_one_probe_is_refused():
 
 
 def test_the_count_is_the_dimension_of_the_oracle_whatever_its_rank(rng):
-    """S³⁰ in R⁴⁰: 30 eigenvalues of 0.96, one of 0.04. Lanczos knows the three kinds after three steps: chance is left."""
+    """S³⁰ in R⁴⁰: 30 eigenvalues of 0.96, one of 0.04. Lanczos knows three kinds after three steps: chance is left."""
     sphere = Sphere(30).embed(40, generator=rng)
     points, field = sphere.sample(60, generator=rng), ScoreField(ExactField(sphere))
     exact = field.count(points, 0.05)
