@@ -141,20 +141,28 @@ def _linear(dimension: int, ambient: int) -> Draws:
 
 def _calibration() -> Iterator[Dataset]:
     """At least sixty: clean, noisy, with few samples, with edges, and like tables."""
-    closed: dict[str, tuple[int, Draws]] = {
-        "circle in R⁶": (1, _sampler(_embedded(Sphere(1), 6))),
-        "S² in R⁸": (2, _sampler(_embedded(Sphere(2), 8))),
-        "S⁴ in R¹²": (4, _sampler(_embedded(Sphere(4), 12))),
-        "torus in R⁵": (2, _sampler(_embedded(TorusOfRevolution(1.0, 0.45), 5))),
-        "Clifford torus, 3 in 10": (3, _sampler(_embedded(CliffordTorus([1.0, 1.0, 1.0]), 10))),
-        "rotations in R¹²": (3, _sampler(_embedded(SpecialOrthogonal3(), 12))),
-        "closed curve in R¹⁶": (1, closed_curve),
+    known: dict[str, tuple[int, Manifold]] = {
+        "circle in R⁶": (1, _embedded(Sphere(1), 6)),
+        "S² in R⁸": (2, _embedded(Sphere(2), 8)),
+        "S⁴ in R¹²": (4, _embedded(Sphere(4), 12)),
+        "torus in R⁵": (2, _embedded(TorusOfRevolution(1.0, 0.45), 5)),
+        "Clifford torus, 3 in 10": (3, _embedded(CliffordTorus([1.0, 1.0, 1.0]), 10)),
+        "rotations in R¹²": (3, _embedded(SpecialOrthogonal3(), 12)),
+        "square in R⁵": (2, _embedded(Box([0.0] * 2, [1.0] * 2), 5)),
+        "cube in R⁸": (3, _embedded(Box([0.0] * 3, [1.0] * 3), 8)),
+        "cube, 5 in 12": (5, _embedded(Box([0.0] * 5, [1.0] * 5), 12)),
     }
-    edged: dict[str, tuple[int, Draws]] = {
-        "square in R⁵": (2, _sampler(_embedded(Box([0.0] * 2, [1.0] * 2), 5))),
-        "cube in R⁸": (3, _sampler(_embedded(Box([0.0] * 3, [1.0] * 3), 8))),
-        "cube, 5 in 12": (5, _sampler(_embedded(Box([0.0] * 5, [1.0] * 5), 12))),
-        "Swiss roll": (2, lambda n, generator: SwissRoll().sample(n, generator=generator) / 7),
+    shapes: dict[str, tuple[int, Draws, Callable[[Tensor], Tensor] | None]] = {
+        name: (dimension, _sampler(manifold), manifold.tangent_basis) for name, (dimension, manifold) in known.items()
+    }
+    roll = SwissRoll()
+    shapes["closed curve in R¹⁶"] = (1, closed_curve, curve_tangents)
+    shapes["Swiss roll"] = (
+        2,
+        lambda n, generator: roll.sample(n, generator=generator) / 7,
+        lambda points: roll.tangent_basis(7 * points),
+    )
+    others: dict[str, tuple[int, Draws]] = {
         "spiral": (1, _spiral),
         "graph, 2 in 6": (2, _graph(2, 6)),
         "graph, 4 in 12": (4, _graph(4, 12)),
@@ -163,11 +171,12 @@ def _calibration() -> Iterator[Dataset]:
         "table, 3 in 12": (3, _table(3, 12)),
         "table, 5 in 20": (5, _table(5, 20)),
     }
-    for name, (dimension, draw) in (closed | edged).items():
+    shapes |= {name: (dimension, draw, None) for name, (dimension, draw) in others.items()}
+    for name, (dimension, draw, tangents) in shapes.items():
         for n in (300, 1500):
-            yield Dataset("calibration", name, dimension, n, 0.0, draw)
+            yield Dataset("calibration", name, dimension, n, 0.0, draw, tangents)
         for noise in (0.03, 0.1):
-            yield Dataset("calibration", f"{name}, τ = {noise:g}", dimension, 1500, noise, draw)
+            yield Dataset("calibration", f"{name}, τ = {noise:g}", dimension, 1500, noise, draw, tangents)
 
 
 def _benchmark() -> Iterator[Dataset]:

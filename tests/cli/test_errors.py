@@ -90,7 +90,7 @@ WRONG = {
     "row without data": (["path", "model", "0", "1", *OUT], "--data must be given, for A to be row 0"),
     "row beyond the data": (
         ["path", "model", "0", "999", "--data", "points.csv", *OUT],
-        "B must be a row from 0 to 119",
+        "B must be row numbers from 0 to 119; got 999",
     ),
     "point in words": (["path", "model", "here", "there", *OUT], "A must be a row number, or coordinates"),
     "point too long": (["path", "model", "1,2,3", "1,2", *OUT], "A must have 2 coordinates"),

@@ -6,11 +6,12 @@ import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import carre
 from carre.cli import _output as output
-from carre.cli._inputs import pair_of, seconds_of
+from carre.cli._inputs import Rows, pair_of, seconds_of
 from carre.cli._output import lines_on, naming, progress, show, warnings_as_lines, worded
 from carre.training import Evaluation, Progress
 
@@ -39,7 +40,14 @@ def test_what_is_no_span_of_time_is_refused(text):
 
 
 def test_pairs_are_rows():
-    assert pair_of("--pair", "3, 17", 20) == (3, 17)
+    rows = Rows(np.zeros((20, 1)), ["x"], {})
+    assert pair_of("--pair", "3, 17", rows) == (3, 17)
+    with pytest.raises(ValueError, match="--pair must be row numbers from 0 to 19; got 20"):
+        pair_of("--pair", "3,20", rows)
+    whole = Rows(np.zeros((3, 1)), ["x"], {}, np.array([0, 2, 5]))
+    assert pair_of("--pair", "2,5", whole) == (1, 2)
+    with pytest.raises(ValueError, match="--pair must be rows without missing cells; row 4 was left out"):
+        pair_of("--pair", "2,4", whole)
 
 
 def test_json_knows_neither_nan_nor_infinity_nor_paths(capsys, tmp_path):

@@ -71,9 +71,12 @@ def test_integers_truth_values_and_nullable_columns_are_numbers():
         ),
         (
             FRAME.where(FRAME.index.to_series() != "row7", np.nan),
-            r"3 cells that are not, in 1 rows \('row7'\): the first is missing, .* 'x'",
+            r"3 cells that are not, in 1 row \('row7'\): the first is missing, .* 'x'",
         ),
-        (FRAME.assign(y=pd.array([None] + [1] * 59, dtype="Int64")), r"1 cells .* the first is missing, in column 'y'"),
+        (
+            FRAME.assign(y=pd.array([None] + [1] * 59, dtype="Int64")),
+            r"1 cell that is not, .* the first is missing, in column 'y'",
+        ),
         (FRAME.replace({"y": {FRAME["y"].iloc[3]: np.inf}}), r"\('row3'\): the first is infinite, in column 'y'"),
         (pd.concat([FRAME, FRAME[["x"]]], axis=1), "different names of columns; got 'x' twice"),
     ],

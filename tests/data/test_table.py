@@ -326,7 +326,7 @@ def test_rows_with_missing_cells_are_left_out_on_request_and_counted(tmp_path, n
     else:
         frame = pd.DataFrame(values, columns=["x", "y"]).assign(kind=list("abcde"))
         frame.to_csv(tmp_path / name, index=False) if name == "data.csv" else frame.to_parquet(tmp_path / name)
-    with pytest.raises(CellError, match="is missing, as are 1 more; all are in 2 rows"):
+    with pytest.raises(CellError, match="is missing, as is 1 more; all are in 2 rows"):
         load_table(tmp_path / name)
     table = load_table(tmp_path / name, drop_missing=True)
     np.testing.assert_array_equal(table.values, values[[0, 2, 4]])

@@ -70,17 +70,17 @@ def box(n, rng, dim, ambient):
     [
         (lambda rng: torch.randn(2000, 10, generator=rng), "no direction stands out"),
         (lambda rng: box(2000, rng, 10, 10), "no direction stands out"),
-        (lambda rng: box(2000, rng, 3, 3), "it may be curvature"),
+        (lambda rng: box(2000, rng, 3, 3), "in 4 to 512 dimensions"),
         (lambda rng: torch.randn(2000, 8, generator=rng) * torch.logspace(0, -2, 8), "not the same in all directions"),
         (
             lambda rng: noisy(SHAPES["sphere"](rng), 2000, torch.linspace(0.02, 0.1, 10), rng),
             "not the same in all directions",
         ),
-        (lambda rng: noisy(Sphere(2), 300, 0.3, rng), "it may be curvature"),
+        (lambda rng: noisy(Sphere(3), 300, 0.3, rng), "it may be curvature"),
         (lambda rng: torch.randn(50, 3, generator=rng), "fewer than 80 samples"),
-        (lambda rng: torch.randn(100, 600, generator=rng), "in 2 to 512 dimensions"),
-        (lambda rng: torch.randn(100, 1, generator=rng), "in 2 to 512 dimensions"),
-        (lambda rng: torch.ones(100, 3), "too few neighbors"),
+        (lambda rng: torch.randn(100, 600, generator=rng), "in 4 to 512 dimensions"),
+        (lambda rng: torch.randn(100, 1, generator=rng), "in 4 to 512 dimensions"),
+        (lambda rng: torch.ones(100, 4), "too few neighbors"),
     ],
     ids=[
         "cloud",
@@ -285,3 +285,12 @@ def test_noise_leaves_no_direction_where_there_is_none(rng):
     assert frame.hull_dim == 1
     points = torch.randn(3, 4, generator=rng).double()
     torch.testing.assert_close(frame.project(frame.project(points)), frame.project(points))
+
+
+def test_the_turns_of_a_helix_are_no_noise(rng):
+    """A helicoid wound around a circle, in R³: from afar it is as thick everywhere, as noise would make it."""
+    around, turn = (2 * torch.pi * torch.rand(2500, generator=rng, dtype=torch.float64) for _ in range(2))
+    thick = 2 + turn.cos()
+    helix = torch.stack([around.cos() * thick, around.sin() * thick, turn.sin() + 0.3 * around], 1)
+    assert estimate_noise(helix, generator=rng).value == 0.0
+    assert "4 to 512 dimensions, not in 3" in estimate_noise(helix).reason

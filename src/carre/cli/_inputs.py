@@ -94,14 +94,12 @@ def some_of(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (f", … ({len(names)})" if len(names) > _MOST_NAMES else "")
 
 
-def pair_of(option: str, text: str, n_rows: int) -> tuple[int, int]:
+def pair_of(option: str, text: str, rows: Rows) -> tuple[int, int]:
     """Read a pair of row numbers, like 3,17."""
     parts = text.split(",")
     if len(parts) != 2 or not all(part.strip().isdecimal() for part in parts):
         raise ValueError(f"{option} must be two row numbers like 3,17; got {text!r}")
-    first, second = (int(part) for part in parts)
-    if not (first < n_rows and second < n_rows):
-        raise ValueError(f"{option} must be row numbers from 0 to {n_rows - 1}; got {text!r}")
+    first, second = (rows.place_of(int(part), option) for part in parts)
     return first, second
 
 
@@ -146,7 +144,8 @@ def load_samples(
 
 def rows_left_out(table: carre.Table) -> str:
     """Count the rows of a table that were left out, and name them."""
-    places = "lines" if table.path.name.lower().endswith(_TEXT) else "rows, from 0,"
+    places = "line" if table.path.name.lower().endswith(_TEXT) else "number"
+    places += "s" * (len(table.dropped) > 1) + " from 0," * (places == "number")
     return (
         f"{counted(len(table.dropped), 'row')} with missing cells ({places} {some_of(list(map(str, table.dropped)))})"
     )
@@ -160,11 +159,13 @@ class Rows:
         values: Points (n, D), in the order of the columns of the fit, or images (n, C, H, W).
         names: What to call the coordinates.
         other: The other columns.
+        numbers: The numbers of the rows in the file, from 0, where some were left out.
     """
 
     values: np.ndarray
     names: Sequence[str]
     other: Mapping[str, np.ndarray]
+    numbers: np.ndarray | None = None
 
     @property
     def is_images(self) -> bool:
@@ -173,6 +174,18 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def place_of(self, number: int, argument: str) -> int:
+        """Return where the row of a number in the file is, of which rows may have been left out."""
+        last = len(self) - 1 if self.numbers is None else int(self.numbers[-1])
+        if number > last:
+            raise ValueError(f"{argument} must be row numbers from 0 to {last}; got {number}")
+        if self.numbers is None:
+            return number
+        place = int(self.numbers.searchsorted(number))
+        if self.numbers[place] != number:
+            raise ValueError(f"{argument} must be rows without missing cells; row {number} was left out")
+        return place
 
 
 def load_data(
@@ -205,11 +218,13 @@ def load_data(
         n_columns = samples.shape[1]
         if n_columns != geometry.dim:
             found = "" if samples.names is None else f" ({', '.join(samples.names[:8])})"
+            file = path.partition("::")[0]
+            remedy = f"a matrix by {file}::key" if file.lower().endswith(".h5ad") else "with --columns"
             raise ValueError(
                 f"DATA must have {_expected(geometry)}, like the samples of MODEL; {path} has {n_columns}{found}. "
-                "Choose with --columns"
+                f"Choose {remedy}"
             )
-        return Rows(samples.values, samples.names or numbered(n_columns), samples.other)
+        return Rows(samples.values, samples.names or numbered(n_columns), samples.other, samples.numbers)
     if shape is None:
         columns_of_model = counted(geometry.dim, "column")
         raise ValueError(f"DATA must be a table of {columns_of_model}, like that of MODEL; {path} holds images")

@@ -29,7 +29,8 @@ OPTIONS = {
     "pairs": "--pair",
     "image_shape": "--image-shape",
     "bandwidth": "--sigma",
-    "noise": "--noise",
+    **{name: f"--{name}" for name in ("noise", "scale")},
+    "drop_missing": "--drop-missing",
     "n_nodes": "--nodes",
 }
 # What warnings and remedies of the library advise to do with arguments, and what to do here.
@@ -43,6 +44,7 @@ ADVICE = {
     "Pass size=…": "Give --size",
     "increase n_nodes": "increase --nodes",
     "Use method='geodesic'": "Use --method geodesic",
+    "scale='standardize'": "--scale standardize",
     " or None": " or left out",
 }
 _LINE_EVERY_PERCENT, _SHOWN_AFTER_SECONDS = 10, 2.0

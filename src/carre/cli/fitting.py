@@ -308,11 +308,12 @@ def _summary(
     (low, high), source = estimate.interval, estimate.source
     doubt = "; read the warnings about columns first" if geometry.concerns else ""
     model, table, history = shlex.quote(str(out)), shlex.quote(data), geometry.history
+    table += " --drop-missing" if isinstance(samples, carre.Table) and samples.dropped else ""
     facts = {
         "samples": f"{len(samples):,} with {counted(geometry.dim, 'coordinate')}",
         **_facts_of_columns(_columns_of(samples)),
         **_scaled(str(geometry.parameters.get("scale"))),
-        "dimension": f"{estimate.value} ({low} to {high} as σ varies by √2)"
+        "dimension": f"{estimate.value} ({low} to {high} as σ varies by √2): {estimate.verdict}"
         + (f"; {source}" if source else "")
         + doubt,
         "scale σ": f"{geometry.bandwidth:.4g}" + (", which includes the noise" if geometry.noise > 0 else ""),
@@ -333,6 +334,7 @@ def _summary(
         "concerns": geometry.concerns,
         "dimension": estimate.value,
         "dimension_interval": estimate.interval,
+        "verdict": estimate.verdict,
         "bandwidth": geometry.bandwidth,
         "bandwidth_range": geometry.bandwidth_range,
         "noise": geometry.noise,

@@ -64,13 +64,13 @@ def dimension(
     (low, high), error = estimate.interval, estimate.standard_error
     most_frequent = sorted(estimate.shares.items(), key=lambda pair: -pair[1])[:4]
     facts = {
-        "dimension": f"{estimate.value} ({low} to {high} as σ varies by √2)",
+        "dimension": f"{estimate.value} ({low} to {high} as σ varies by √2): {estimate.verdict}",
         "mean": f"{estimate.mean:.2f}" + (f" ± {error:.2f}" if math.isfinite(error) else ""),
         "points": ", ".join(f"{share:.0%} have {kind}" for kind, share in most_frequent),
         "scale σ": f"{estimate.bandwidth:.4g}",
     }
     facts |= {"estimated": estimate.source} if estimate.source else {}
-    names = ("value", "interval", "mean", "standard_error", "shares", "bandwidth", "source")
+    names = ("value", "interval", "verdict", "mean", "standard_error", "shares", "bandwidth", "source")
     results = {name: getattr(estimate, name) for name in names} | {"n": len(rows)}
     _show(facts, results, out, as_json)
 
@@ -131,7 +131,7 @@ def denoise(
     inputs.check_output(out, geometry)
     rows = inputs.load_data(geometry, data, columns=columns, drop_missing=drop_missing)
     clean = geometry.denoise(rows.values, sigma)
-    moved = _norms((clean - rows.values) / (1.0 if geometry.units is None else geometry.units.numpy()))
+    moved = _norms((clean - rows.values) / _units(geometry))
     in_pixels = rows.is_images and geometry.normalization is not None
     inputs.write_answer(out, "denoised", geometry.to_pixels(clean) if in_pixels else clean, rows)
     facts = {"denoised": f"{counted(len(clean), 'point')}, moved by {moved.mean():.4g} on average"}
@@ -172,9 +172,14 @@ def gradient(
     with naming({"values": "--values" if of is None else "--of"}), progress("gradient") as tell:
         found = geometry.gradient_of_values(rows.values, measured, rows.values, sigma, progress=tell)
     inputs.write_answer(out, "gradient", found, rows, prefix="gradient_")
-    sizes = _norms(found)
+    sizes = _norms(found / _units(geometry))
     facts = {"gradient": f"of {of or values} at {len(found):,} points; its size is {sizes.mean():.4g} on average"}
     _show(facts, {"n": len(found), "mean_size": float(sizes.mean())}, out, as_json)
+
+
+def _units(geometry: carre.Geometry) -> Any:
+    """Return what columns were divided by, to measure vectors as the geometry does."""
+    return 1.0 if geometry.units is None else geometry.units.numpy()
 
 
 def _column(rows: Rows, name: str, data: str) -> np.ndarray:
@@ -224,6 +229,7 @@ def path(
     nodes: Annotated[int, typer.Option(help="How many nodes, with the start and the end.")] = 33,
     sigma: Sigma = None,
     columns: Columns = None,
+    drop_missing: DropMissing = False,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
@@ -241,7 +247,7 @@ def path(
         raise ValueError(f"--nodes must be at most {_MOST_NODES:,}; got {nodes:,}")
     geometry = inputs.load_model(model, device)
     inputs.check_output(out, geometry)
-    rows = None if data is None else inputs.load_data(geometry, data, columns=columns)
+    rows = None if data is None else inputs.load_data(geometry, data, columns=columns, drop_missing=drop_missing)
     first, last = (_point(text, argument, rows, geometry) for text, argument in ((start, "A"), (end, "B")))
     if first.ravel().tolist() == last.ravel().tolist():
         raise ValueError("A and B must be different points: there is no way to go between a point and itself")
@@ -267,9 +273,7 @@ def _point(text: str, argument: str, rows: Rows | None, geometry: carre.Geometry
     if text.strip().isdecimal():
         if rows is None:
             raise ValueError(f"--data must be given, for {argument} to be row {text} of it; or write coordinates")
-        if int(text) >= len(rows):
-            raise ValueError(f"{argument} must be a row from 0 to {len(rows) - 1}; got {text}")
-        row: np.ndarray = rows.values[int(text)]
+        row: np.ndarray = rows.values[rows.place_of(int(text), argument)]
         return row
     try:
         coordinates = np.array([float(part) for part in text.split(",")])

@@ -69,7 +69,7 @@ def report(
         raise ValueError(f"--image-shape must be {_SHAPE} {fitting}; got {image_shape!r}")
     drop = None if labels is None else [labels]
     rows = inputs.load_data(geometry, data, columns=columns, drop=drop, drop_missing=drop_missing)
-    pairs = [inputs.pair_of("--pair", text, len(rows)) for text in pair or ()]
+    pairs = [inputs.pair_of("--pair", text, rows) for text in pair or ()]
     labels = "label" if labels is None and rows.is_images and "label" in rows.other else labels
     if labels is not None and labels not in rows.other:
         known = ", ".join(rows.other) or "there are none beside the coordinates"

@@ -160,7 +160,8 @@ def _units(values: Float[np.ndarray, "n dim"], called: np.ndarray) -> Iterator[C
     share, ratio = varied[-1] ** 2 / np.square(varied).sum(), varied[-1] / varied[(len(varied) - 1) // 2]
     remedy = "Distances hardly see the others. If units are arbitrary, fit with scale='standardize'"
     if share > _DOMINANT_SHARE:
-        yield ColumnConcern((called[deviations.argmax()],), f"has {share:.0%} of the variance", remedy)
+        most = f"{share:.0%}" if share < 0.995 else "more than 99%"
+        yield ColumnConcern((called[deviations.argmax()],), f"has {most} of the variance", remedy)
     elif ratio >= _UNLIKE_UNITS:
         wide = deviations >= _UNLIKE_UNITS * varied[-1] / ratio
         finding = f"var{'ies' if wide.sum() == 1 else 'y'} up to {ratio:,.0f} times as much as the one in the middle"

@@ -105,9 +105,9 @@ def read_frame(frame: Any, wanted: Sequence[str] | None, *, name: str) -> tuple[
         got = f"text or other things in {_listed(list(map(repr, text)))}"
         raise ArgumentError(name, "hold numbers", got=got, remedy=remedy if rest else "It has none")
     table = np.stack([numbers for numbers in values if numbers is not None], 1)
-    index = getattr(frame, "index", None)
-    _check_missing(table, columns, range(len(table)) if index is None else index, name)
     is_pandas = "pandas" in sys.modules and isinstance(frame, sys.modules["pandas"].DataFrame)
+    index = frame.index if is_pandas else range(len(table))
+    _check_missing(table, columns, index, name, "dropna" if is_pandas else "drop_nulls")
     return table, FrameNames(index, columns) if is_pandas else None
 
 
@@ -121,7 +121,7 @@ def _numbers(column: Any) -> np.ndarray | None:
     return column.to_numpy(dtype=np.float64, na_value=np.nan) if kind in "fiub" and kind else None
 
 
-def _check_missing(values: np.ndarray, columns: Sequence[Any], index: Any, name: str) -> None:
+def _check_missing(values: np.ndarray, columns: Sequence[Any], index: Any, name: str, dropping: str) -> None:
     """Say which cells are missing or infinite, and how many there are."""
     if np.isfinite(values.sum()):
         return
@@ -131,9 +131,11 @@ def _check_missing(values: np.ndarray, columns: Sequence[Any], index: Any, name:
     rows, (row, column) = np.flatnonzero(bad.any(1)), np.argwhere(bad)[0].tolist()
     what = "missing" if np.isnan(values[row, column]) else "infinite"
     named = _listed([repr(index[i]) for i in rows[: _MOST_NAMES + 1]])
-    got = f"{int(bad.sum()):,} cells that are not, in {len(rows):,} rows ({named}): the first is {what}, in column"
-    remedy = f"Leave such rows out with {name}.dropna(), or fill them in"
-    raise ArgumentError(name, "be finite; it contains NaN or infinity", got=f"{got} {columns[column]!r}", remedy=remedy)
+    count, n_rows = int(bad.sum()), f"{len(rows):,} row{'s' * (len(rows) > 1)}"
+    got = f"{count:,} cell{'s' * (count > 1)} that {'are' if count > 1 else 'is'} not, in {n_rows} ({named})"
+    got += f": the first is {what}, in column {columns[column]!r}"
+    remedy = f"Leave such rows out with {name}.{dropping}(), or fill them in"
+    raise ArgumentError(name, "be finite; it contains NaN or infinity", got=got, remedy=remedy)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -41,8 +41,9 @@ class Table:
         values: The coordinates.
         names: Their names, where the file has any.
         other: The columns that are no coordinates: text, and what was not chosen.
-        dropped: The rows that were left out for want of cells: numbers of lines in text files, else rows from 0.
         path: Where it was read.
+        dropped: The rows that were left out for want of cells: numbers of lines in text files, else rows from 0.
+        numbers: The numbers of the rows in the file, from 0, where some were left out; None where none was.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -61,6 +62,7 @@ class Table:
     other: Mapping[str, np.ndarray] = field(default_factory=dict)
     path: Path = Path("table")
     dropped: tuple[int, ...] = ()
+    numbers: np.ndarray | None = None
 
     @property
     def name(self) -> str:
@@ -245,9 +247,10 @@ def _checked(
     if not is_whole.any():
         raise ArgumentError("path", f"hold a row in which no cell is missing; {file} has none. Leave columns out")
     other = {name: column[is_whole] for name, column in other.items()}
+    numbers = np.flatnonzero(is_whole)
     if _ROW not in {*(names or ()), *other}:
-        other[_ROW] = np.flatnonzero(is_whole)
-    return Table(values[is_whole], names, other, file, dropped)
+        other[_ROW] = numbers
+    return Table(values[is_whole], names, other, file, dropped, numbers)
 
 
 def _where(place: int, column: int, names: tuple[str, ...] | None, lines: np.ndarray | None) -> str:
@@ -261,8 +264,9 @@ def _how_many(n_missing: int, dropped: tuple[int, ...], lines: np.ndarray | None
     if n_missing == 1:
         return ""
     rows = f"{len(dropped):,} row{'s' * (len(dropped) > 1)}"
-    named = f"{'rows' if lines is None else 'lines'} {_listed([str(place) for place in dropped])}"
-    return f", as are {n_missing - 1:,} more; all are in {rows}, {named}"
+    named = f"{'number' if lines is None else 'line'}{'s' * (len(dropped) > 1)}"
+    named += f" {_listed([str(place) for place in dropped])}"
+    return f", as {'is' if n_missing == 2 else 'are'} {n_missing - 1:,} more; all are in {rows}, {named}"
 
 
 def _read_array(file: Path, key: str | None) -> tuple[np.ndarray, dict[str, np.ndarray]]:

@@ -14,8 +14,9 @@ from carre.boundary import ArgumentError, as_points
 
 # Of the samples, so many at most, of which some are points to look around at.
 _MOST_SAMPLES, _MOST_POINTS, _FEWEST_SAMPLES, _MOST_NEIGHBORS = 16_384, 256, 80, 512
-# Decompositions of size D at every point.
-_LARGEST_DIM, _LARGEST_DECOMPOSITIONS = 512, 2**23
+# Decompositions of size D at every point. In fewer dimensions than four the lower half is one direction, which has
+# nothing to be alike with: the turns of a helix look like noise.
+_LEAST_DIM, _LARGEST_DIM, _LARGEST_DECOMPOSITIONS = 4, 512, 2**23
 # Each half of the samples has at least so many neighbors at the scales that are compared, which differ by √2.
 _FEWEST_NEIGHBORS, _N_SCALES, _N_TRIED = 20, 3, 40
 # Noise is the same at both scales and in every direction across the data, up to chance.
@@ -82,8 +83,8 @@ def estimate_noise(samples: Any, *, generator: torch.Generator | None = None) ->
     n, dim = samples.shape
     if n < _FEWEST_SAMPLES:
         return _nothing(f"fewer than {_FEWEST_SAMPLES} samples do not tell")
-    if not 2 <= dim <= _LARGEST_DIM:
-        return _nothing(f"it is looked for in 2 to {_LARGEST_DIM} dimensions, not in {dim:,}")
+    if not _LEAST_DIM <= dim <= _LARGEST_DIM:
+        return _nothing(f"it is looked for in {_LEAST_DIM} to {_LARGEST_DIM} dimensions, not in {dim:,}")
     generator = torch.Generator(samples.device).manual_seed(0) if generator is None else generator
     order = torch.randperm(n, generator=generator, device=samples.device)[:_MOST_SAMPLES]
     seen = _spectra(samples[order].double())
