@@ -26,6 +26,8 @@ from carre.toolkit.noise import NoiseEstimate
 from carre.toolkit.question import telling
 from carre.training import History, linear_phase
 
+# So many samples a fit keeps; where there are fewer, these are all.
+MOST_LANDMARKS = 5000
 # Parts of the same size whatever is free: the noise of a score is drawn part by part, and should not change.
 _SCORED_SCALES, _SCORED_BYTES, _LARGEST_SCORED, _COPIES = 6, 2**27, 16_384, 4
 # Pixels are taken for not normalized where black would be a number below this.
@@ -189,7 +191,8 @@ class Geometry(DataField):
         """Estimate the dimension at each point and on the whole, with its uncertainty.
 
         Where training ended before the network saw what a kernel sees (`LinearPhaseWarning`), and no bandwidth is
-        given, the kernel answers instead, and ``source`` says so.
+        given, the kernel answers instead, and ``source`` says so. Where the answer is the whole linear hull, and
+        samples are fewer than the coefficients of a quadric in it, the data may be curved: ``doubt`` says so.
 
         Args:
             points: Samples, or other points on the data.
@@ -197,12 +200,20 @@ class Geometry(DataField):
             progress: Told how far the work is.
         """
         if bandwidth is not None or linear_phase(self.history) is None:
-            return toolkit.estimate_dimension(self, points, bandwidth, progress=progress)
+            found = toolkit.estimate_dimension(self, points, bandwidth, progress=progress)
+            return dataclasses.replace(found, doubt=self._doubt(found.value))
         placed = self.accept(points).tensor.detach().to(self.device)
         choice = self._kernel_of(placed)
         found = toolkit.estimate_dimension(choice.field, placed, choice.bandwidth, progress=progress)
         source = "by a kernel on the landmarks, since the network has not resolved the data; train longer"
         return dataclasses.replace(found, source=source)
+
+    def _doubt(self, dimension: int) -> str:
+        """Say that curved data could look flat: through fewer samples than it has coefficients some quadric goes."""
+        n, coefficients = len(self.landmarks), self.hull_dim * (self.hull_dim + 1) // 2
+        if dimension < self.hull_dim or n >= min(coefficients, MOST_LANDMARKS):
+            return ""
+        return f"all of the linear hull, in which {n:,} samples cannot tell a curved shape from a flat one"
 
     def local_bandwidths(self, points: Any, *, progress: Progress | None = None) -> LocalScales:
         """Choose a scale for each point; needs a fit that chose its own (``bandwidth=None``).

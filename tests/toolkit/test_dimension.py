@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from carre.fields import ExactField, KernelField, NoDenoiserError
+import carre
+from carre.fields import ExactField, KernelField, NeuralField, NoDenoiserError
 from carre.manifolds import Box, CliffordTorus, FiniteSet, Sphere, Union
-from carre.metric import LowRankMetric
+from carre.metric import AffineFrame, LowRankMetric
 from carre.toolkit import (
     ScaleProfile,
     eigenvalues,
@@ -278,3 +279,49 @@ def test_a_threshold_outside_the_unit_interval_is_named(threshold):
 def test_an_unknown_way_to_read_the_spectrum_is_named():
     with pytest.raises(ValueError, match="method must be one of count, gap, trace, participation; got 'guess'"):
         spectral_dimension(LowRankMetric(torch.eye(2)[None]), "guess")
+
+
+class Plane(torch.nn.Module):
+    """Exact for a Gaussian of variance 1 in the first six of ten directions; its factor has four rows."""
+
+    def forward(self, points, bandwidth):
+        shrink = 1 / (1 + bandwidth.square())
+        spread = torch.cat([torch.ones(6), torch.zeros(4)]).to(points)
+        rows = torch.eye(10)[:4].to(points) * shrink.sqrt()[:, None, None]
+        return points * spread * shrink[:, None], rows
+
+
+@pytest.mark.parametrize("n_axes", [256, 4], ids=["all axes", "probes"])
+def test_dimensions_beyond_the_rank_are_counted_from_the_denoiser(n_axes, monkeypatch, rng):
+    monkeypatch.setattr("carre.toolkit.dimension._MOST_AXES", n_axes)
+    monkeypatch.setattr("carre.toolkit.dimension._N_PROBES", 400)
+    field = NeuralField(Plane(), AffineFrame(torch.zeros(10), 1.0))
+    points = torch.randn(30, 10, generator=rng) * torch.cat([torch.ones(6), torch.zeros(4)])
+    estimate = estimate_dimension(field, points, 0.3)
+    assert (estimate.value, estimate.interval, estimate.verdict) == (6, (6, 6), "clear")
+    assert (estimate.local == 4).all(), "at each point the factor answers"
+    assert "since the rank cuts dimensions off" in str(estimate)
+    assert estimate.standard_error < 0.1
+    coarse = estimate_dimension(field, points, 2.0)
+    assert (coarse.value, coarse.counted) == (0, ""), "where no eigenvalue is large nothing is cut"
+
+
+class Whole(torch.nn.Module):
+    """Exact for a standard Gaussian in ten dimensions."""
+
+    def forward(self, points, bandwidth):
+        shrink = 1 / (1 + bandwidth.square())
+        return points * shrink[:, None], torch.eye(10).to(points) * shrink.sqrt()[:, None, None]
+
+
+def test_a_whole_hull_that_few_samples_cannot_tell_from_a_curved_shape_is_not_clear(rng):
+    """A quadric in ten dimensions has 55 coefficients."""
+    field = NeuralField(Whole(), AffineFrame(torch.zeros(10), 1.0))
+    few, enough = (
+        carre.Geometry(field, 0.3, (0.1, 3.0), landmarks=torch.randn(n, 10, generator=rng), rank=10) for n in (54, 55)
+    )
+    points = torch.randn(20, 10, generator=rng)
+    assert few.estimate_dimension(points).verdict == "not resolved"
+    assert "in which 54 samples cannot tell a curved shape from a flat one" in str(few.estimate_dimension(points))
+    assert enough.estimate_dimension(points).verdict == "clear"
+    assert few.estimate_dimension(points, 2.0).doubt == "", "fewer directions than the hull has were told apart"

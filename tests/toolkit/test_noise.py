@@ -10,7 +10,7 @@ from torch import nn
 import carre
 from carre.fields import ExactField, NeuralField
 from carre.fields.neural import LEAST_SCALE, observed_scale
-from carre.manifolds import Box, Sphere, TorusOfRevolution
+from carre.manifolds import Box, CliffordTorus, Sphere, TorusOfRevolution
 from carre.matching import perturb, predictive_loss
 from carre.metric import AffineFrame, LowRankMetric
 from carre.toolkit import calibration_error, check, estimate_noise, local_dimension, predictive_score
@@ -76,7 +76,7 @@ def box(n, rng, dim, ambient):
             lambda rng: noisy(SHAPES["sphere"](rng), 2000, torch.linspace(0.02, 0.1, 10), rng),
             "not the same in all directions",
         ),
-        (lambda rng: noisy(Sphere(3), 300, 0.3, rng), "it may be curvature"),
+        (lambda rng: noisy(CliffordTorus([1.0, 1.0]), 400, 0.2, rng), "it may be curvature"),
         (lambda rng: torch.randn(50, 3, generator=rng), "fewer than 80 samples"),
         (lambda rng: torch.randn(100, 600, generator=rng), "in 4 to 512 dimensions"),
         (lambda rng: torch.randn(100, 1, generator=rng), "in 4 to 512 dimensions"),

@@ -314,7 +314,7 @@ def _summary(
         **_facts_of_columns(_columns_of(samples)),
         **_scaled(str(geometry.parameters.get("scale"))),
         "dimension": f"{estimate.value} ({low} to {high} as σ varies by √2): {estimate.verdict}"
-        + (f"; {source}" if source else "")
+        + "".join(f"; {why}" for why in (source, estimate.counted, estimate.doubt) if why)
         + doubt,
         "scale σ": f"{geometry.bandwidth:.4g}" + (", which includes the noise" if geometry.noise > 0 else ""),
         "noise": str(geometry.noise_estimate),

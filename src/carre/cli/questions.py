@@ -70,7 +70,20 @@ def dimension(
         "scale σ": f"{estimate.bandwidth:.4g}",
     }
     facts |= {"estimated": estimate.source} if estimate.source else {}
-    names = ("value", "interval", "verdict", "mean", "standard_error", "shares", "bandwidth", "source")
+    facts |= {"doubt": estimate.doubt} if estimate.doubt else {}
+    facts |= {"counted": estimate.counted.removeprefix("counted ")} if estimate.counted else {}
+    names = (
+        "value",
+        "interval",
+        "verdict",
+        "mean",
+        "standard_error",
+        "shares",
+        "bandwidth",
+        "source",
+        "counted",
+        "doubt",
+    )
     results = {name: getattr(estimate, name) for name in names} | {"n": len(rows)}
     _show(facts, results, out, as_json)
 

@@ -23,7 +23,7 @@ from carre.data.frames import is_frame, names_of, read_frame
 from carre.fields import NeuralField
 from carre.fitting.plan import FitPlan, check_output, make_plan, seeded
 from carre.fitting.settings import FitSettings, choose_device
-from carre.geometry import Geometry, is_dataset
+from carre.geometry import MOST_LANDMARKS, Geometry, is_dataset
 from carre.matching import LogUniform
 from carre.networks import UNetSettings
 from carre.toolkit import ScaleProfile, choose_bandwidth, rank_cuts_off
@@ -46,7 +46,6 @@ _N_SELECTION, _FEWEST_SELECTION, _NUMBERS_IN_SELECTION = 512, 64, 2**24
 # What the user has said and training does not see, so that an error about a checkpoint can name it.
 _FACTS = ("method", "width", "n_blocks", "block", "reduce", "validation_fraction")
 _FEW_SAMPLES = 20
-_MOST_LANDMARKS = 5000
 # Squares of larger samples, summed over columns, do not fit into float32.
 _LARGEST = 1e17
 
@@ -265,7 +264,7 @@ def carry_out(
     # Not before: the choice of a scale may be interrupted, too.
     if checkpoint is not None:
         checkpoint.remove()
-    chosen = np.random.default_rng(plan.seed).permutation(len(plan.samples))[:_MOST_LANDMARKS]
+    chosen = np.random.default_rng(plan.seed).permutation(len(plan.samples))[:MOST_LANDMARKS]
     return Geometry(
         field,
         bandwidth,

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from carre.backend import Progress
 from carre.boundary import ArgumentError
-from carre.fields import Bandwidth, DataField, MetricField, NoDenoiserError
+from carre.fields import Bandwidth, DataField, MetricField, NeuralField, NoDenoiserError, ScoreField
 from carre.metric import Metric
-from carre.toolkit.question import ask, check_number
+from carre.toolkit.question import Question, ask, bare, check_number
 from carre.toolkit.scale import CLEAR_GAP, ScaleProfile
 
 _TANGENT_ABOVE = 0.5
@@ -31,6 +31,9 @@ FINER = 2**0.5
 SPECTRAL_METHODS = ("count", "gap", "trace", "participation")
 # A dimension is clear where so many points have it.
 _CLEAR_SHARE = 0.9
+# Where a rank cuts dimensions off, they are counted from so many products of the Jacobian, at a few points: of all axes
+# where that is no more than the probes take.
+_MOST_PRODUCTS, _MOST_AXES, _N_PROBES, _FEWEST_COUNTED, _MOST_COUNTED = 24_000, 256, 16, 8, 64
 # How far the scale is varied for the uncertainty, up and down.
 _SCALE_FACTORS = (2**-0.5, 2**0.5)
 # A smooth factor of a field of d-dimensional projectors needs up to 2d − 1 rows, and a few more help training.
@@ -230,6 +233,9 @@ class DimensionEstimate:
         shares: Which share of the points has which dimension.
         bandwidth: The σ, the median where there is one per point.
         source: Where the metric came from, if not from the field that was asked.
+        counted: How the value, its interval and its mean were counted, where the rank of a factor cuts dimensions off:
+            by `carre.fields.ScoreField.count`, of the denoiser.
+        doubt: Why the samples cannot tell, in a few words, where they cannot.
 
     Example:
         >>> from carre.fields import ExactField
@@ -249,11 +255,15 @@ class DimensionEstimate:
     shares: dict[int, float]
     bandwidth: float
     source: str = ""
+    counted: str = ""
+    doubt: str = ""
 
     @property
     def verdict(self) -> str:
-        """Whether there is one answer: "clear", "depends on the scale", or "varies from point to point"."""
+        """Is there one answer: "clear"; or "not resolved", "depends on the scale", "varies from point to point"."""
         low, high = self.interval
+        if self.doubt:
+            return "not resolved"
         if low != high:
             return "depends on the scale"
         return "clear" if self.shares.get(self.value, 0.0) >= _CLEAR_SHARE else "varies from point to point"
@@ -263,7 +273,7 @@ class DimensionEstimate:
         return (
             f"dimension {self.value} at σ = {self.bandwidth:.3g} ({low} to {high} as σ varies by √2; "
             f"{self.shares.get(self.value, 0.0):.0%} of {len(self.local)} points have {self.value})"
-            f"{'; ' if self.source else ''}{self.source}"
+            f"{''.join('; ' + how for how in (self.source, self.counted, self.doubt) if how)}"
         )
 
 
@@ -307,6 +317,8 @@ def estimate_dimension(
         found = question.compute(part, question.points, *scales, progress=progress)
     counts = [column.cpu().numpy() for column in found]
     local, low, high = counts[0], np.min(counts, axis=0), np.max(counts, axis=0)
+    if _is_cut(question, local):
+        return _uncut(question, scales, local, low, high)
     kinds, sizes = np.unique(local, return_counts=True)
     return DimensionEstimate(
         local=local,
@@ -318,6 +330,44 @@ def estimate_dimension(
         standard_error=float(local.std(ddof=1) / np.sqrt(len(local))) if len(local) > 1 else float("nan"),
         shares={int(kind): float(size / len(local)) for kind, size in zip(kinds, sizes, strict=True)},
         bandwidth=float(given.median()),
+    )
+
+
+def _is_cut(question: Question, counts: np.ndarray) -> bool:
+    """Say whether at most points a learned factor has no row left that is no direction of the data."""
+    field = bare(question.asked)
+    if not isinstance(field, NeuralField):
+        return False
+    rank = question.field.metric(question.points[:1], question.bandwidth[:1]).eigenvalues().shape[-1]
+    return rank < field.frame.hull_dim and float((counts >= rank).mean()) > 0.5
+
+
+def _uncut(
+    question: Question, scales: Sequence[Tensor], local: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> DimensionEstimate:
+    """Count the dimensions that a rank cuts off from products of the denoiser's Jacobian, at some of the points."""
+    field, dim = ScoreField(bare(question.asked), seed=0), question.field.dim
+    n_probes = None if dim <= _MOST_AXES else _N_PROBES
+    count = min(max(_MOST_PRODUCTS // (len(scales) * min(dim, _MOST_AXES)), _FEWEST_COUNTED), _MOST_COUNTED)
+    rows = torch.linspace(0, len(local) - 1, min(count, len(local)), device=question.points.device).long()
+    generator = torch.Generator(question.points.device).manual_seed(0)
+    points = question.points[rows].double()
+    found = [field.count(points, s[rows].double(), n_probes=n_probes, generator=generator) for s in scales]
+    values = found[0].value.cpu().numpy()
+    means = [int(one.value.mean().round()) for one in found]
+    within = np.abs(values - means[0]) <= np.maximum(2 * found[0].error.cpu().numpy(), 0.5)
+    how = "the Jacobian of the denoiser" if n_probes is None else f"{n_probes} probes of the denoiser's Jacobian"
+    return DimensionEstimate(
+        local=local,
+        low=low,
+        high=high,
+        value=means[0],
+        interval=(min(means), max(means)),
+        mean=float(values.mean()),
+        standard_error=float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan"),
+        shares={means[0]: float(within.mean())},
+        bandwidth=float(question.bandwidth.median()),
+        counted=f"counted from {how} at {len(values)} points, since the rank cuts dimensions off",
     )
 
 
