@@ -6,8 +6,8 @@
     python experiments/dimension/run.py --suite denoising      the five sets of the denoising loss
     python experiments/dimension/run.py --tables               write the tables again, measure nothing
 
-Rows that results.json has already are not measured again. Suite benchmark needs scikit-dimension. Everything is a fit
-on a CPU with one thread, several beside each other with --workers.
+Rows that results.json has already are not measured again; --rivals adds what they lack. Suite benchmark needs
+scikit-dimension. Everything is a fit on a CPU with one thread, several beside each other with --workers.
 """
 
 from __future__ import annotations
@@ -124,10 +124,13 @@ def rivals(dataset: Dataset, seed: int) -> dict[str, float]:
     return answers | {"ESS": float(np.nanmean(found))}
 
 
-def work(name: str, index: int, seed: int, with_rivals: bool, settings: dict[str, Any] | None) -> dict[str, Any]:
-    """Measure one dataset in a process of its own."""
-    dataset = list(suite(name))[index]
-    row = measure(dataset, seed, settings)
+def work(
+    name: str, index: int, row: dict[str, Any], with_rivals: bool, settings: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Measure what a row lacks, in a process of its own."""
+    dataset, seed = list(suite(name))[index], row["seed"]
+    if "value" not in row:
+        row = measure(dataset, seed, settings)
     return row | ({"rivals": rivals(dataset, seed)} if with_rivals else {})
 
 
@@ -154,27 +157,30 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         parser.error(str(error))
     file = arguments.out / "results.json"
     results = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"rows": []}
-    known = {(row["suite"], row["name"], row["n"], row["seed"]) for row in results["rows"]}
-    todo = [
-        (index, seed)
+    known = {_key(row): row for row in results["rows"]}
+    wanted = [
+        (index, known.get((one.suite, one.name, one.n, seed), {"seed": seed}))
         for seed in range(1, arguments.seeds + 1)
         for index, one in enumerate(suite(arguments.suite))
-        if arguments.match in one.name
-        and (sizes is None or one.n in sizes)
-        and (one.suite, one.name, one.n, seed) not in known
-        and not arguments.tables
+        if arguments.match in one.name and (sizes is None or one.n in sizes) and not arguments.tables
     ]
+    lacking = {"value", "rivals"} if arguments.rivals else {"value"}
+    todo = [(index, row) for index, row in wanted if not lacking <= row.keys()]
     where = {"hardware": hardware(torch.device("cpu")), "date": date.today().isoformat()}
     settings = None if arguments.steps is None else {"max_steps": arguments.steps}
     with ProcessPoolExecutor(arguments.workers, mp_context=get_context("spawn")) as pool:
         jobs = [pool.submit(work, arguments.suite, *one, arguments.rivals, settings) for one in todo]
         for job in as_completed(jobs):
-            row = job.result() | where
-            results["rows"].append(row)
+            row = where | job.result()
+            results["rows"] = [one for one in results["rows"] if _key(one) != _key(row)] + [row]
             print(_said(row), flush=True)
             write(file, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     write(arguments.out / "tables.md", tables(results))
     return results
+
+
+def _key(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["suite"], row["name"], row["n"], row["seed"]
 
 
 def _said(row: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,7 +29,7 @@ _FEWEST_AT_SCALES, _FEWEST_IMAGES_AT_SCALES = 500, 50
 _MOST_ARROWS, _FEWEST_ARROWS = 250, 40
 _TYPICAL, _PICTURED, _LOADED, _AVERAGED, _BY_KERNEL = 5, 7, 3, 300, 500
 # Tables of so many columns are small enough to show their columns on the map.
-_FEW_COLUMNS = 12
+_FEW_COLUMNS, _MOST_NAMES = 12, 16
 _MOST_SCALES = 13
 # Scales that differ by less are the same.
 _SAME = 0.02
@@ -235,11 +235,18 @@ def _origin(geometry: Geometry, given: ReportInput, command: str | None, seconds
         "trained scales": "{:.4g} to {:.4g}".format(*geometry.bandwidth_range),
         "scale": "given at the fit" if geometry.scale_profile is None else geometry.scale_profile.reason,
         "noise": str(geometry.noise_estimate),
-        "columns": geometry.scaling_in_words,
+        "coordinates": _some(given.feature_names) if given.image_shape is None else "pixels",
+        "not taken": _some([column.name for column in given.columns]) or "–",
+        "scaling": geometry.scaling_in_words,
         "settings of the fit": settings,
         "training": f"{geometry.history.steps:,} steps, {geometry.history.seconds:.0f} s",
         "seconds for this report": round(seconds, 1),
     }
+
+
+def _some(names: Sequence[str]) -> str:
+    """List the first few of many names, and how many there are."""
+    return ", ".join(names[:_MOST_NAMES]) + (f", … ({len(names):,})" if len(names) > _MOST_NAMES else "")
 
 
 def _plain(value: Any) -> Any:
