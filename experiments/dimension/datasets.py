@@ -278,7 +278,61 @@ def _denoising() -> Iterator[Dataset]:
         yield Dataset("denoising", name, dimension, 2000, 0.0, scaled(draw))
 
 
-SUITES = {"noisy": _noisy, "calibration": _calibration, "benchmark": _benchmark, "denoising": _denoising}
+def _spaghetti(n: int, generator: torch.Generator) -> Float[Tensor, "n 100"]:
+    """A curve whose coordinates turn a hundred times as fast at one end of the list as at the other."""
+    return torch.sin(torch.rand(n, 1, generator=generator, dtype=torch.float64) * torch.arange(1, 101).double())
+
+
+def _pictures(count: int, draw: Callable[[int, Tensor, torch.Generator], Tensor]) -> Draws:
+    """Pictures of 32 × 32 pixels: so many things, in places that are the same in all, added."""
+    chosen = torch.randperm(26**2, generator=torch.Generator().manual_seed(5))[:count]
+    places = torch.stack([chosen // 26, chosen % 26], 1) + 3
+
+    def of(n: int, generator: torch.Generator) -> Tensor:
+        return draw(n, places, generator).flatten(1)
+
+    return of
+
+
+def _squares(n: int, places: Tensor, generator: torch.Generator) -> Float[Tensor, "n 32 32"]:
+    """Squares of side 3 or 5, whose brightness varies."""
+    shapes = torch.zeros(len(places), 32, 32, dtype=torch.float64)
+    for k, (row, column) in enumerate(places.tolist()):
+        half = 1 + k % 2
+        shapes[k, row - half : row + half + 1, column - half : column + half + 1] = 1
+    brightness = torch.rand(n, len(places), generator=generator, dtype=torch.float64)
+    return torch.einsum("nk,kij->nij", brightness, shapes)
+
+
+def _blobs(n: int, places: Tensor, generator: torch.Generator) -> Float[Tensor, "n 32 32"]:
+    """Blobs whose widths vary."""
+    axis = torch.arange(32, dtype=torch.float64)
+    widths = 1 + 4 * torch.rand(n, len(places), 1, generator=generator, dtype=torch.float64)
+    rows, columns = (
+        torch.exp(-(axis - places[:, k, None]).square() / (2 * widths.square())) for k in range(places.shape[1])
+    )
+    return torch.einsum("nki,nkj->nij", rows, columns)
+
+
+def _iddiff() -> Iterator[Dataset]:
+    """The sets of ID-diff; its squares and blobs as they are described, at places of our own."""
+    for dimension in (10, 50):
+        yield Dataset(
+            "iddiff", f"S{dimension} in R¹⁰⁰", dimension, 50_000, 0.0, _sampler(_embedded(Sphere(dimension), 100))
+        )
+    yield Dataset("iddiff", "spaghetti in R¹⁰⁰", 1, 10_000, 0.0, _spaghetti)
+    for count in (10, 20, 100):
+        yield Dataset("iddiff", f"squares, {count} in 1,024", count, 10_000, 0.0, _pictures(count, _squares))
+        yield Dataset("iddiff", f"blobs, {count} in 1,024", count, 10_000, 0.0, _pictures(count, _blobs))
+
+
+SUITES = {
+    "noisy": _noisy,
+    "calibration": _calibration,
+    "benchmark": _benchmark,
+    "denoising": _denoising,
+    "iddiff": _iddiff,
+}
 
 
 def suite(name: str) -> Iterator[Dataset]:

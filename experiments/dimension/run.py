@@ -4,6 +4,7 @@
     python experiments/dimension/run.py --suite calibration    72 datasets: how often is what is said right
     python experiments/dimension/run.py --suite benchmark --seeds 5 --rivals   scikit-dimension's manifolds and methods
     python experiments/dimension/run.py --suite denoising      the five sets of the denoising loss
+    python experiments/dimension/run.py --suite iddiff         the sets of ID-diff, with up to 1,024 columns
     python experiments/dimension/run.py --tables               write the tables again, measure nothing
 
 Rows that results.json has already are not measured again; --rivals adds what they lack. Suite benchmark needs

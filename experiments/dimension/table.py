@@ -19,7 +19,8 @@ def tables(results: dict[str, Any]) -> str:
         >>> tables({"rows": []})
         ''
     """
-    writers = {"noisy": noisy, "calibration": calibration, "benchmark": benchmark, "denoising": benchmark}
+    writers = {"noisy": noisy, "calibration": calibration}
+    writers |= dict.fromkeys(("benchmark", "denoising", "iddiff"), benchmark)
     parts = []
     for name, write in writers.items():
         rows = [row for row in results["rows"] if row["suite"] == name]

@@ -11,13 +11,13 @@ from experiments.dimension.run import main
 from experiments.dimension.table import calibration, tables
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "dimension"
-OURS = [one for name in SUITES if name != "benchmark" for one in suite(name)]
+OURS = [one for name in SUITES if name not in ("benchmark", "iddiff") for one in suite(name)]
 BENT = {one.name: one for one in OURS if one.tangents is not None and one.noise == 0.0 and one.n == 1500}
 
 
 def test_the_suites_are_as_large_as_they_should_be():
     sizes = {name: len(list(suite(name))) for name in SUITES}
-    assert sizes == {"noisy": 24, "calibration": 72, "benchmark": 48, "denoising": 5}
+    assert sizes == {"noisy": 24, "calibration": 72, "benchmark": 48, "denoising": 5, "iddiff": 9}
 
 
 @pytest.mark.parametrize("name", BENT)
@@ -41,6 +41,21 @@ def test_samples_are_the_clean_ones_with_their_noise_and_another_seed_draws_othe
     assert len(samples) == one.n
     assert float((samples - clean).std()) == pytest.approx(one.noise, rel=0.1)
     assert not torch.equal(one.draw(2)[1], clean)
+
+
+@pytest.mark.parametrize("one", suite("iddiff"), ids=lambda one: one.name)
+def test_pictures_have_the_dimension_that_they_are_made_with(one):
+    """The squares span their number, and a sphere one more; a curve and blobs of any width span more."""
+    samples = one.clean(300, torch.Generator().manual_seed(0))
+    assert torch.isfinite(samples).all()
+    values = torch.linalg.svdvals(samples)
+    n_linear = int((values > 1e-9 * values[0]).sum())
+    if one.name.startswith("squares"):
+        assert n_linear == one.dimension
+    elif one.name.startswith("S"):
+        assert n_linear == one.dimension + 1
+    else:
+        assert n_linear > one.dimension
 
 
 def row(**changes):
