@@ -183,12 +183,7 @@ class ScoreField(Field):
             >>> field.trace(torch.ones(1, 3), 0.1).value  # a plane
             tensor([2.])
         """
-        points, sigma = self._checked(points, bandwidth)
-        if n_probes is None:
-            self._refuse_full("n_probes")
-        elif n_probes < 2:
-            raise ArgumentError("n_probes", "be at least 2 for a standard error, or None", got=n_probes)
-        self._prepare(points, sigma)
+        points, sigma = self._probed(points, bandwidth, n_probes)
         if n_probes is None:
             blocks = self._blocks(points, sigma, self.dim)
             exact = torch.cat([self._products(y, s, _axes(y)).diagonal(dim1=-2, dim2=-1).sum(-1) for y, s in blocks])
@@ -258,12 +253,7 @@ class ScoreField(Field):
             >>> field.count(torch.ones(1, 3), 0.1).value
             tensor([2.])
         """
-        points, sigma = self._checked(points, bandwidth)
-        if n_probes is None:
-            self._refuse_full("n_probes")
-        elif n_probes < 2:
-            raise ArgumentError("n_probes", "be at least 2 for a standard error, or None", got=n_probes)
-        self._prepare(points, sigma)
+        points, sigma = self._probed(points, bandwidth, n_probes)
         if n_probes is None:
             blocks = self._blocks(points, sigma, self.dim)
             singular = torch.cat([torch.linalg.svdvals(self._products(y, s, _axes(y))) for y, s in blocks])
@@ -276,6 +266,16 @@ class ScoreField(Field):
             found.append(self.dim * (weights * (values > threshold**2)).sum(-1))
         stacked = torch.stack(found)
         return TraceEstimate(stacked.mean(0), stacked.std(0) / n_probes**0.5)
+
+    def _probed(self, points: Tensor, bandwidth: Bandwidth, n_probes: int | None) -> tuple[Tensor, Tensor]:
+        """Check what is asked with some probes, or with all axes."""
+        points, sigma = self._checked(points, bandwidth)
+        if n_probes is None:
+            self._refuse_full("n_probes")
+        elif n_probes < 2:
+            raise ArgumentError("n_probes", "be at least 2 for a standard error, or None", got=n_probes)
+        self._prepare(points, sigma)
+        return points, sigma
 
     @torch.no_grad()
     def _lanczos(
