@@ -76,7 +76,7 @@ def box(n, rng, dim, ambient):
             lambda rng: noisy(SHAPES["sphere"](rng), 2000, torch.linspace(0.02, 0.1, 10), rng),
             "not the same in all directions",
         ),
-        (lambda rng: noisy(CliffordTorus([1.0, 1.0]), 400, 0.2, rng), "it may be curvature"),
+        (lambda rng: CliffordTorus([1.0, 1.0]).sample(400, generator=rng), "it may be curvature"),
         (lambda rng: torch.randn(50, 3, generator=rng), "fewer than 80 samples"),
         (lambda rng: torch.randn(100, 600, generator=rng), "in 4 to 512 dimensions"),
         (lambda rng: torch.randn(100, 1, generator=rng), "in 4 to 512 dimensions"),
@@ -294,3 +294,16 @@ def test_the_turns_of_a_helix_are_no_noise(rng):
     helix = torch.stack([around.cos() * thick, around.sin() * thick, turn.sin() + 0.3 * around], 1)
     assert estimate_noise(helix, generator=rng).value == 0.0
     assert "4 to 512 dimensions, not in 3" in estimate_noise(helix).reason
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("tail", ["t", "cauchy", "lognormal"])
+def test_heavy_tails_are_no_noise(tail, seed):
+    """A cloud of all dimensions whose tails are heavy: at its sparse points the direction to the middle stands out."""
+    rng = np.random.default_rng(seed)
+    cloud = {
+        "t": lambda: rng.standard_t(2, size=(2000, 6)),
+        "cauchy": lambda: rng.standard_cauchy(size=(2000, 8)).clip(-50, 50),
+        "lognormal": lambda: np.exp(rng.normal(size=(2000, 8))),
+    }
+    assert estimate_noise(cloud[tail]()).value == 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -19,8 +19,9 @@ _MOST_SAMPLES, _MOST_POINTS, _FEWEST_SAMPLES, _MOST_NEIGHBORS = 16_384, 256, 80,
 _LEAST_DIM, _LARGEST_DIM, _LARGEST_DECOMPOSITIONS = 4, 512, 2**23
 # Each half of the samples has at least so many neighbors at the scales that are compared, which differ by √2.
 _FEWEST_NEIGHBORS, _N_SCALES, _N_TRIED = 20, 3, 40
-# Noise is the same at both scales and in every direction across the data, up to chance.
-_MOST_DRIFT, _LEAST_ISOTROPY = 0.05, 0.75
+# Noise is the same at both scales, in every direction across the data, and where samples are dense and where they are
+# sparse, up to chance.
+_MOST_DRIFT, _LEAST_ISOTROPY, _LEAST_EVENNESS, _N_PARTS = 0.05, 0.75, 0.85, 4
 # Less than this share of the kernel's own variance is not seen.
 _LEAST_FLOOR = 1e-3
 # Eigenvalues without the noise, on average over points that may differ.
@@ -61,8 +62,9 @@ def estimate_noise(samples: Any, *, generator: torch.Generator | None = None) ->
 
     Seen by a kernel of scale σ, noise leaves the same variance σ²τ²/(σ² + τ²) in every direction across the data, at
     every σ [THEORY §11]. Curvature leaves one that grows as σ⁴, and in few directions; a dimension leaves σ². So a
-    variance that is the same in the lower half of all directions, and gives the same τ at two of the smallest scales
-    at which samples have neighbors, is noise. The directions are found on one half of the samples, and the variance
+    variance that is the same in the lower half of all directions, gives the same τ at two of the smallest scales at
+    which samples have neighbors, and the same where they are dense and where they are sparse (in a cloud with heavy
+    tails it is not), is noise. The directions are found on one half of the samples, and the variance
     along them is measured on the other: on the same half it would be too small.
 
     Args:
@@ -107,20 +109,30 @@ def noise_setting(noise: Any) -> str | float:
     return float(noise)
 
 
-def _spectra(samples: Float[Tensor, "n dim"]) -> list[tuple[float, Float[Tensor, " dim"]]]:
-    """Find the smallest scales at which samples have neighbors; at each, the mean spectrum of G, descending."""
+class _Seen(NamedTuple):
+    """What a kernel sees at a scale: the mean spectrum of G, descending, and how even τ is from place to place."""
+
+    sigma: float
+    spectrum: Float[Tensor, " dim"]
+    evenness: float
+
+
+def _spectra(samples: Float[Tensor, "n dim"]) -> list[_Seen]:
+    """Look at samples at the smallest scales at which they have neighbors."""
     n, dim = samples.shape
     n_points = max(32, min(_MOST_POINTS, n // 4, _LARGEST_DECOMPOSITIONS // dim**2))
     points, rest = samples[:n_points], samples[n_points:]
     halves = [_neighbors(points, half) for half in (rest[::2], rest[1::2])]
     sigma = float(halves[0][0][:, min(_FEWEST_NEIGHBORS, halves[0][0].shape[1] - 1)].sqrt().median()) / 8
-    found: list[tuple[float, Tensor]] = []
+    found = list[_Seen]()
     for _ in range(_N_TRIED):
         if len(found) == _N_SCALES or not sigma > 0:
             break
         (left, few), (right, fewer) = (_covariances(*half, sigma) for half in halves)
-        if float(torch.minimum(few, fewer).median()) >= _FEWEST_NEIGHBORS:
-            found.append((sigma, (_along(left, right) + _along(right, left)) / 2))
+        effective = torch.minimum(few, fewer)
+        if float(effective.median()) >= _FEWEST_NEIGHBORS:
+            spectra = (_along(left, right) + _along(right, left)) / 2
+            found.append(_Seen(sigma, spectra.mean(0), _evenness(spectra[effective.argsort()])))
         sigma *= 2**0.5
     return found
 
@@ -142,18 +154,25 @@ def _covariances(
     return rows.mT @ rows, effective
 
 
-def _along(found: Float[Tensor, "m dim dim"], measured: Float[Tensor, "m dim dim"]) -> Float[Tensor, " dim"]:
-    """Measure one G along the eigenvectors of the other, leading first, on average over the points."""
+def _along(found: Float[Tensor, "m dim dim"], measured: Float[Tensor, "m dim dim"]) -> Float[Tensor, "m dim"]:
+    """Measure one G along the eigenvectors of the other, leading first."""
     directions = torch.linalg.eigh(found)[1].flip(-1)
-    return torch.einsum("mik,mij,mjk->mk", directions, measured, directions).mean(0)
+    return torch.einsum("mik,mij,mjk->mk", directions, measured, directions)
 
 
-def _judge(seen: list[tuple[float, Float[Tensor, " dim"]]], n_samples: int) -> NoiseEstimate:
+def _evenness(spectra: Float[Tensor, "m dim"]) -> float:
+    """Compare τ in parts of the points, from the sparsest to the densest: the least over the largest."""
+    floors = [float(part[:, -max(1, spectra.shape[1] // 2) :].mean()) for part in spectra.tensor_split(_N_PARTS)]
+    low, high = (math.sqrt(max(floor, 0.0) / max(1 - floor, 1e-9)) for floor in (min(floors), max(floors)))
+    return low / max(high, 1e-9)
+
+
+def _judge(seen: list[_Seen], n_samples: int) -> NoiseEstimate:
     """Say whether the lower half of the spectra at consecutive scales is noise."""
-    dim = len(seen[0][1])
+    dim = len(seen[0].spectrum)
     count, values = max(1, dim // 2), list[float]()
-    for sigma, spectrum in seen:
-        lower = spectrum[-count:]
+    for last in seen:
+        sigma, lower = last.sigma, last.spectrum[-count:]
         floor = float(lower.mean())
         if floor < _LEAST_FLOOR:
             return _nothing(f"across the data samples differ by less than {_LEAST_FLOOR**0.5 * sigma:.2g}")
@@ -166,13 +185,15 @@ def _judge(seen: list[tuple[float, Float[Tensor, " dim"]]], n_samples: int) -> N
             break
     if abs(drift) > _MOST_DRIFT:
         return _nothing("what is left across the data changes with the scale: it may be curvature")
+    if last.evenness < _LEAST_EVENNESS:
+        return _nothing("what is left across the data is not the same everywhere")
     # A clean eigenvalue is 1 − (s²/σ²)(1 − λ), with s² = σ² + τ² and s²/σ² = 1/(1 − ν) [THEORY §11].
-    first = seen[len(values) - 2][1]
+    first = seen[len(values) - 2].spectrum
     clean = 1 - (1 - first) / (1 - float(first[-count:].mean()))
     if float(clean[0]) < _TANGENT_ABOVE:
         return _nothing("no direction stands out from the others: a cloud, or a dimension near that of the space")
     chance = values[-1] / math.sqrt(2 * count * n_samples)
-    scales = " and ".join(f"{sigma:.3g}" for sigma, _ in seen[len(values) - 2 : len(values)])
+    scales = " and ".join(f"{one.sigma:.3g}" for one in seen[len(values) - 2 : len(values)])
     reason = f"the lower {count} of {dim} directions vary alike, at σ = {scales}"
     n_directions = int((clean > _STANDS_OUT_ABOVE).sum())
     return NoiseEstimate(values[-1], math.hypot(chance, drift * values[-1]), n_directions, reason)
