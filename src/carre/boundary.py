@@ -159,6 +159,24 @@ def checked_integer(value: Any, *, name: str, least: int, reason: str = "") -> i
     return count
 
 
+def as_array(values: Any, name: str) -> np.ndarray:
+    """Return something as an array; masked values, of which only the mask knows, are refused.
+
+    Example:
+        >>> as_array([[1.0, 2.0]], "X").shape
+        (1, 2)
+        >>> as_array(np.ma.masked_greater([1.0, 1e6], 10.0), "X")
+        Traceback (most recent call last):
+            ...
+        carre.boundary.ArgumentError: X must not be masked; got 1 masked value. Leave such rows out, or fill them in
+    """
+    if np.ma.is_masked(values):
+        count = int(np.ma.getmaskarray(values).sum())
+        got = f"{count:,} masked value{'s' * (count > 1)}"
+        raise ArgumentError(name, "not be masked", got=got, remedy="Leave such rows out, or fill them in")
+    return np.asarray(values)
+
+
 def as_points(points: Any, *, dim: int | None = None, name: str = "points") -> Points:
     """Accept an array, a tensor or nested lists of shape (n, dim); refuse anything else with a sentence.
 

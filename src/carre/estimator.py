@@ -112,7 +112,8 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
         """Check tables as scikit-learn does; what it does not know, tensors and images, is left to the geometry."""
-        if isinstance(X, (Tensor, Table)) or is_dataset(X) or len(getattr(X, "shape", (0, 0))) > 2:
+        is_ours = isinstance(X, (Tensor, Table)) or is_dataset(X) or hasattr(X, "obsm")
+        if is_ours or len(getattr(X, "shape", (0, 0))) > 2:
             return X
         values = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
         names = getattr(self, "feature_names_in_", None) if reset else None

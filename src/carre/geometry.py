@@ -15,9 +15,9 @@ from torch import Tensor
 
 from carre import toolkit
 from carre.backend import Progress, working_memory
-from carre.boundary import ArgumentError, Points, as_bandwidth, as_images, as_points, is_integer
+from carre.boundary import ArgumentError, Points, as_array, as_bandwidth, as_images, as_points, is_integer
 from carre.data import Normalization, Table
-from carre.data.frames import FrameNames, is_frame, read_frame
+from carre.data.frames import FrameNames, is_frame, read_frame, refuse_anndata
 from carre.fields import Bandwidth, DataField, MetricField
 from carre.local import Local
 from carre.metric import Metric
@@ -26,8 +26,6 @@ from carre.toolkit.noise import NoiseEstimate
 from carre.toolkit.question import telling
 from carre.training import History, linear_phase
 
-# So many samples a fit keeps; where there are fewer, these are all.
-MOST_LANDMARKS = 5000
 # Parts of the same size whatever is free: the noise of a score is drawn part by part, and should not change.
 _SCORED_SCALES, _SCORED_BYTES, _LARGEST_SCORED, _COPIES = 6, 2**27, 16_384, 4
 # Pixels are taken for not normalized where black would be a number below this.
@@ -64,6 +62,7 @@ class Geometry(DataField):
         feature_names: Names of the columns, where there were any.
         units: What each column was divided by (``scale`` of `carre.fit`); None where they were taken as they are. σ,
             lengths, the metric and its eigenvalues are in these units; points and vectors are in those of the columns.
+        n_samples: How many samples it was learned from; None where that is not known.
         concerns: What was odd about columns of the samples, in sentences (`carre.data.column_concerns`).
         parameters: What the fit was told.
         device: Where the field computes.
@@ -104,6 +103,7 @@ class Geometry(DataField):
     normalization: Normalization | None = None
     feature_names: tuple[str, ...] | None = None
     units: Float[Tensor, " dim"] | None = None
+    n_samples: int | None = None
     concerns: tuple[str, ...] = ()
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cpu"))
@@ -206,12 +206,12 @@ class Geometry(DataField):
         choice = self._kernel_of(placed)
         found = toolkit.estimate_dimension(choice.field, placed, choice.bandwidth, progress=progress)
         source = "by a kernel on the landmarks, since the network has not resolved the data; train longer"
-        return dataclasses.replace(found, source=source)
+        return dataclasses.replace(found, source=source, doubt=self._doubt(found.value))
 
     def _doubt(self, dimension: int) -> str:
         """Say that curved data could look flat: through fewer samples than it has coefficients some quadric goes."""
-        n, coefficients = len(self.landmarks), self.hull_dim * (self.hull_dim + 1) // 2
-        if dimension < self.hull_dim or n >= min(coefficients, MOST_LANDMARKS):
+        n, coefficients = self.n_samples, self.hull_dim * (self.hull_dim + 1) // 2
+        if n is None or dimension < self.hull_dim or n >= coefficients:
             return ""
         return f"all of the linear hull, in which {n:,} samples cannot tell a curved shape from a flat one"
 
@@ -339,14 +339,15 @@ class Geometry(DataField):
         """
         names: FrameNames | None = None
         if isinstance(points, Table):
-            points = _columns_of(points, self.feature_names, name)
+            points = columns_of(points, self.feature_names, name)
         elif is_frame(points):
             points, names = read_frame(points, self.feature_names, name=name)
         elif is_dataset(points):
             points = self._images_of(points, name)
         elif name not in _VECTORS:
+            refuse_anndata(points, name)
             self._check_normalized(points, name)
-        points = points if isinstance(points, Tensor) else np.asarray(points)
+        points = points if isinstance(points, Tensor) else as_array(points, name)
         shape = tuple(points.shape)
         if single and (len(shape) == 1 or shape == self.sample_shape):
             points, shape = points[None], (1, *shape)
@@ -460,7 +461,7 @@ def is_dataset(points: Any) -> bool:
     return hasattr(points, "normalization") and inspect.getattr_static(points, "images", None) is not None
 
 
-def _columns_of(table: Table, wanted: tuple[str, ...] | None, name: str) -> np.ndarray:
+def columns_of(table: Table, wanted: tuple[str, ...] | None, name: str) -> np.ndarray:
     """Return the columns of a table in the order of the fit, found by their names where both have some.
 
     Further columns are left out.

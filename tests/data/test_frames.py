@@ -9,7 +9,7 @@ import scipy.sparse
 
 import carre
 from carre.boundary import ArgumentError
-from carre.data import from_anndata, load_samples
+from carre.data import CellError, from_anndata, load_samples
 from tests.samples import TINY, circle
 
 pytestmark = pytest.mark.filterwarnings("ignore::carre.LinearPhaseWarning")
@@ -126,3 +126,73 @@ def test_anndata_as_it_is_is_refused_with_its_keys(cells):
         carre.fit(cells)
     with pytest.raises(ArgumentError, match="key must be one of X_pca, log, or None for X; got 'X_umap'"):
         from_anndata(cells, "X_umap")
+
+
+class TestWhatLooksLikeAColumnOfNumbers:
+    def test_categories_are_none_even_if_numbers_name_them(self):
+        with pytest.raises(ArgumentError, match="got text or other things in 'k'"):
+            carre.fit(FRAME.assign(k=pd.Categorical(np.arange(60) % 3)))
+
+    def test_objects_that_are_numbers_are(self):
+        kept = carre.fit(FRAME.astype(object), bandwidth=0.2, **TINY)
+        np.testing.assert_array_equal(kept.landmarks, carre.fit(FRAME, bandwidth=0.2, **TINY).landmarks)
+        with pytest.raises(ArgumentError, match="got text or other things in 'x'"):
+            carre.fit(FRAME.astype({"x": str}).astype(object))
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "remedy"),
+    [
+        (FRAME.mask(FRAME.index.to_series() == "row7"), "dropna"),
+        (FRAME.replace({"y": {FRAME["y"].iloc[3]: np.inf}}), "isfinite"),
+        (pl.DataFrame({"x": [1.0, None, float("nan")], "y": [1.0, 2.0, 3.0]}), "drop_nulls().drop_nans"),
+        (pl.DataFrame({"x": [1.0, float("inf"), 2.0], "y": [1.0, 2.0, 3.0]}), "all_horizontal"),
+    ],
+    ids=["pandas missing", "pandas infinite", "polars missing", "polars infinite"],
+)
+def test_the_remedy_leaves_out_just_the_rows_in_question(spoiled, remedy):
+    with pytest.raises(ArgumentError, match="Leave such rows out, as with") as caught:
+        carre.fit(spoiled)
+    code = str(caught.value).split("as with ")[1].split(", or fill")[0]
+    assert remedy in code
+    left = eval(code, {"X": spoiled, "np": np, "pl": pl})
+    assert 0 < len(left) < len(spoiled)
+    assert np.isfinite(left.to_numpy()).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (pl.LazyFrame({"x": [1.0]}), "X must be a data frame of pandas or polars, in memory; got a LazyFrame"),
+        (pd.DataFrame(index=range(3)), "X must not be empty; got a frame of 3 rows and 0 columns"),
+        (FRAME[:0], "X must not be empty; got a frame of 0 rows"),
+        (np.ma.masked_greater(circle(60), 0.9), "X must not be masked; got [0-9]+ masked values"),
+    ],
+    ids=["lazy", "no columns", "no rows", "masked"],
+)
+def test_what_cannot_be_taken_as_it_is_gets_a_sentence(given, message):
+    with pytest.raises(ArgumentError, match=message):
+        carre.fit(given)
+
+
+def test_names_of_several_levels_come_back(geometry):
+    levels = pd.MultiIndex.from_tuples([("p", "x"), ("p", "y"), ("q", "z")], names=["part", "axis"])
+    frame = pd.DataFrame(FRAME.to_numpy(), columns=levels, index=INDEX)
+    pd.testing.assert_index_equal(geometry.denoise(frame).columns, levels)
+
+
+def test_anndata_is_refused_everywhere_with_its_keys(cells, geometry):
+    with pytest.raises(ArgumentError, match=r"points must be a matrix; got an AnnData.*from_anndata\(points, key\)"):
+        geometry.denoise(cells)
+    with pytest.raises(ArgumentError, match="X must be a matrix; got an AnnData"):
+        carre.MetricMatching().fit(cells)
+    with pytest.raises(ArgumentError, match="annotated must be an AnnData; got a ndarray"):
+        from_anndata(np.zeros((3, 2)))
+
+
+def test_missing_cells_of_anndata_are_named_or_left_out(cells):
+    cells.obsm["X_pca"][3, 1] = np.nan
+    with pytest.raises(CellError, match=r"row 3 \(from 0\), column 'X_pca1' of X_pca is missing"):
+        from_anndata(cells, "X_pca")
+    table = from_anndata(cells, "X_pca", drop_missing=True)
+    assert (len(table), table.dropped) == (49, (3,))

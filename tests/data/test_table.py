@@ -348,3 +348,16 @@ def test_missing_cells_are_found_in_every_block(tmp_path, monkeypatch):
 def test_a_table_in_which_every_row_misses_something_is_refused(tmp_path):
     with pytest.raises(ArgumentError, match="hold a row in which no cell is missing"):
         load_table(written(tmp_path, "x,y\n1,\n2,\n,3\n,4\n5,\n6,\n,7\n"), drop_missing=True)
+
+
+def test_a_column_that_begins_with_missing_cells_is_one_of_numbers(tmp_path, monkeypatch):
+    """Of large files the first block may hold nothing of it."""
+    monkeypatch.setattr("carre.data._delimited._BLOCK", 2)
+    file = written(tmp_path, "x,y,z\n1,,\n2,NA,\n3,5,\n4,6,\n")
+    table = load_table(file, drop_missing=True)
+    assert table.names == ("x", "y")
+    assert table.values.tolist() == [[3, 5], [4, 6]]
+    assert table.dropped == (2, 3)
+    assert list(table.other) == ["z", "row"]
+    with pytest.raises(ArgumentError, match=r"'z' of .* holds nothing: every cell is missing"):
+        load_table(file, columns=["x", "z"])

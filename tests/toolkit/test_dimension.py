@@ -306,6 +306,16 @@ def test_dimensions_beyond_the_rank_are_counted_from_the_denoiser(n_axes, monkey
     assert (coarse.value, coarse.counted) == (0, ""), "where no eigenvalue is large nothing is cut"
 
 
+def test_a_rank_that_cuts_a_field_without_a_denoiser_off_is_no_error(rng):
+    class Rows(torch.nn.Module):
+        def forward(self, points, bandwidth):
+            return None, torch.eye(10)[:4].to(points).expand(len(points), -1, -1)
+
+    field = NeuralField(Rows(), AffineFrame(torch.zeros(10), 1.0))
+    estimate = estimate_dimension(field, torch.randn(5, 10, generator=rng), 0.3)
+    assert (estimate.value, estimate.counted) == (4, "")
+
+
 class Whole(torch.nn.Module):
     """Exact for a standard Gaussian in ten dimensions."""
 
@@ -318,7 +328,8 @@ def test_a_whole_hull_that_few_samples_cannot_tell_from_a_curved_shape_is_not_cl
     """A quadric in ten dimensions has 55 coefficients."""
     field = NeuralField(Whole(), AffineFrame(torch.zeros(10), 1.0))
     few, enough = (
-        carre.Geometry(field, 0.3, (0.1, 3.0), landmarks=torch.randn(n, 10, generator=rng), rank=10) for n in (54, 55)
+        carre.Geometry(field, 0.3, (0.1, 3.0), landmarks=torch.randn(9, 10, generator=rng), rank=10, n_samples=n)
+        for n in (54, 55)
     )
     points = torch.randn(20, 10, generator=rng)
     assert few.estimate_dimension(points).verdict == "not resolved"

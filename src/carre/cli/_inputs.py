@@ -160,12 +160,14 @@ class Rows:
         names: What to call the coordinates.
         other: The other columns.
         numbers: The numbers of the rows in the file, from 0, where some were left out.
+        n_rows: How many there are in the file; None for as many as there are here.
     """
 
     values: np.ndarray
     names: Sequence[str]
     other: Mapping[str, np.ndarray]
     numbers: np.ndarray | None = None
+    n_rows: int | None = None
 
     @property
     def is_images(self) -> bool:
@@ -177,13 +179,13 @@ class Rows:
 
     def place_of(self, number: int, argument: str) -> int:
         """Return where the row of a number in the file is, of which rows may have been left out."""
-        last = len(self) - 1 if self.numbers is None else int(self.numbers[-1])
+        last = (len(self) if self.n_rows is None else self.n_rows) - 1
         if number > last:
             raise ValueError(f"{argument} must be row numbers from 0 to {last}; got {number}")
         if self.numbers is None:
             return number
         place = int(self.numbers.searchsorted(number))
-        if self.numbers[place] != number:
+        if place == len(self) or self.numbers[place] != number:
             raise ValueError(f"{argument} must be rows without missing cells; row {number} was left out")
         return place
 
@@ -202,6 +204,8 @@ def load_data(
     """
     import numpy as np  # noqa: PLC0415
 
+    from carre.geometry import columns_of  # noqa: PLC0415
+
     chosen, known, shape = listed(columns), geometry.feature_names, geometry.sample_shape
     if chosen is None and known is not None and path.lower().endswith(_NAMED):
         chosen = list(known)
@@ -215,6 +219,8 @@ def load_data(
         drop_missing=drop_missing,
     )
     if isinstance(samples, carre.Table):
+        if columns is None and known is not None and samples.names is not None:
+            samples = dataclasses.replace(samples, values=columns_of(samples, known, "DATA"), names=tuple(known))
         n_columns = samples.shape[1]
         if n_columns != geometry.dim:
             found = "" if samples.names is None else f" ({', '.join(samples.names[:8])})"
@@ -224,7 +230,8 @@ def load_data(
                 f"DATA must have {_expected(geometry)}, like the samples of MODEL; {path} has {n_columns}{found}. "
                 f"Choose {remedy}"
             )
-        return Rows(samples.values, samples.names or numbered(n_columns), samples.other, samples.numbers)
+        names, n_rows = samples.names or numbered(n_columns), len(samples) + len(samples.dropped)
+        return Rows(samples.values, names, samples.other, samples.numbers, n_rows)
     if shape is None:
         columns_of_model = counted(geometry.dim, "column")
         raise ValueError(f"DATA must be a table of {columns_of_model}, like that of MODEL; {path} holds images")

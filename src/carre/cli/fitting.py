@@ -219,7 +219,7 @@ def _columns_of(samples: carre.Table | carre.ImageDataset) -> dict[str, Any]:
     if not isinstance(samples, carre.Table):
         return {}
     left_out = {
-        name: "not chosen" if column.dtype.kind in "fiub" else "text"
+        name: "not chosen" if column.dtype.kind in "fiub" else "text" if any(map(str.strip, column)) else "empty"
         for name, column in samples.other.items()
         if not (samples.dropped and name == "row")
     }

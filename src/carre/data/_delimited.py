@@ -180,8 +180,10 @@ class _Column:
     def append(self, cells: tuple[str, ...], lines: Sequence[int]) -> None:
         """Add a block: refuse what is no number among numbers, instead of taking the column for text."""
         numbers = _as_numbers(cells) if self.is_numeric else None
-        if self.is_numeric and numbers is None:
-            if self.parts or _are_meant_as_numbers(cells):
+        has_numbers = any(isinstance(part, np.ndarray) for part in self.parts)
+        # A block in which all is missing says nothing yet: its text is kept until another block does.
+        if self.is_numeric and numbers is None and (has_numbers or not all(map(_is_missing, cells))):
+            if has_numbers or _are_meant_as_numbers(cells):
                 numbers = _as_numbers(["nan" if _is_missing(cell) else cell for cell in cells], finite=False)
                 if numbers is None:
                     raise self._bad_cell(cells, lines)
@@ -191,8 +193,9 @@ class _Column:
 
     def joined(self) -> np.ndarray:
         """Join the blocks. What was not wanted is whole numbers or numbers, if all cells are, and text otherwise."""
-        if self.is_numeric:
-            return np.concatenate(self.parts)
+        if self.is_numeric and any(isinstance(part, np.ndarray) for part in self.parts):
+            blanks = (part if isinstance(part, np.ndarray) else np.full(len(part), np.nan) for part in self.parts)
+            return np.concatenate(list(blanks))
         cells = [cell for part in self.parts for cell in part]
         numbers = _as_numbers(cells)
         if numbers is None:

@@ -110,7 +110,7 @@ def column_concerns(
         ...     print(concern.finding.partition(":")[0], concern.columns)
         seems to number the rows ('id',)
         holds 3 whole numbers only ('kind',)
-        has 100% of the variance ('id',)
+        has more than 99% of the variance ('id',)
     """
     points = as_points(values, name="values").tensor.detach()[:_LOOKED_AT]
     some = points.double().cpu().numpy()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from carre.boundary import ArgumentError
-from carre.data.table import Table
+from carre.data.table import Table, checked
 from carre.files import AnyPath, DamagedFileError, existing_file, reason
 
 _MOST_NAMES = 5
@@ -27,13 +30,13 @@ class FrameNames:
 
     Example:
         >>> import pandas as pd
-        >>> names = FrameNames(pd.Index(["ann", "bob"]), ("height",))
+        >>> names = FrameNames(pd.Index(["ann", "bob"]), pd.Index(["height"]))
         >>> names.dress(np.array([1, 2])).loc["bob"], list(names.dress(np.zeros((2, 1)), as_vectors=True).columns)
         (np.int64(2), ['height'])
     """
 
     index: Any
-    columns: Sequence[Any]
+    columns: Any
 
     def dress(self, answer: np.ndarray, *, as_vectors: bool = False) -> Any:
         """Name the rows of an answer with one number per row, and the columns of vectors; others stay arrays."""
@@ -42,7 +45,7 @@ class FrameNames:
         if answer.shape == (len(self.index),):
             return pd.Series(answer, self.index)
         if as_vectors and answer.shape == (len(self.index), len(self.columns)):
-            return pd.DataFrame(answer, self.index, list(self.columns))
+            return pd.DataFrame(answer, self.index, self.columns)
         return answer
 
 
@@ -57,18 +60,18 @@ def is_frame(given: Any) -> bool:
     return hasattr(given, "columns") and not hasattr(given, "obsm")
 
 
-def names_of(frame: Any) -> tuple[str, ...] | None:
-    """Return the names of the columns of a frame, if they are text.
+def names_of(frame: Any, name: str = "X") -> tuple[str, ...] | None:
+    """Return the names of the columns of a frame, if they are text and differ.
 
     Example:
         >>> import pandas as pd
         >>> names_of(pd.DataFrame({"x": [1.0], "y": [2.0]})), names_of(pd.DataFrame(np.zeros((1, 2))))
         (('x', 'y'), None)
     """
-    labels = tuple(frame.columns)
-    twice = next((label for label in labels if labels.count(label) > 1), None) if len(labels) < 10_000 else None
-    if twice is not None:
-        raise ArgumentError("X", "have different names of columns", got=f"{twice!r} twice", remedy="Rename one")
+    labels, counts = tuple(frame.columns), Counter(frame.columns)
+    if len(counts) < len(labels):
+        (twice, _), *_ = counts.most_common(1)
+        raise ArgumentError(name, "have different names of columns", got=f"{twice!r} twice", remedy="Rename one")
     return labels if all(isinstance(label, str) for label in labels) else None
 
 
@@ -87,16 +90,22 @@ def read_frame(frame: Any, wanted: Sequence[str] | None, *, name: str) -> tuple[
         >>> frame = pd.DataFrame({"x": [1.0], "kind": ["oak"], "y": [2]})
         >>> read_frame(frame, ["y", "x"], name="X")[0]
         array([[2., 1.]])
-        >>> read_frame(frame[["x", "y"]], None, name="X")[1].columns
+        >>> list(read_frame(frame[["x", "y"]], None, name="X")[1].columns)
         ['x', 'y']
     """
-    if wanted is not None and names_of(frame) is not None:
+    kind = _kind(frame)
+    if kind is None:
+        must, got = "be a data frame of pandas or polars, in memory", f"a {type(frame).__name__}"
+        raise ArgumentError(name, must, got=got, remedy="Use its to_pandas() or collect(), if it has one")
+    if wanted is not None and names_of(frame, name) is not None:
         missing = [column for column in wanted if column not in frame.columns]
         if missing:
             must, got = f"have the columns of the fit, {', '.join(wanted)}", f"none called {', '.join(missing)}"
             raise ArgumentError(name, must, got=got, remedy="Add them, or rename its columns")
         frame = frame[list(wanted)]
     columns = list(frame.columns)
+    if not columns or not len(frame):
+        raise ArgumentError(name, "not be empty", got=f"a frame of {len(frame)} rows and {len(columns)} columns")
     values = [_numbers(frame[column]) for column in columns]
     text = [column for column, numbers in zip(columns, values, strict=True) if numbers is None]
     if text:
@@ -105,23 +114,37 @@ def read_frame(frame: Any, wanted: Sequence[str] | None, *, name: str) -> tuple[
         got = f"text or other things in {_listed(list(map(repr, text)))}"
         raise ArgumentError(name, "hold numbers", got=got, remedy=remedy if rest else "It has none")
     table = np.stack([numbers for numbers in values if numbers is not None], 1)
-    is_pandas = "pandas" in sys.modules and isinstance(frame, sys.modules["pandas"].DataFrame)
-    index = frame.index if is_pandas else range(len(table))
-    _check_missing(table, columns, index, name, "dropna" if is_pandas else "drop_nulls")
-    return table, FrameNames(index, columns) if is_pandas else None
+    index = frame.index if kind == "pandas" else range(len(table))
+    _check_missing(table, columns, index, name, kind)
+    return table, FrameNames(index, frame.columns) if kind == "pandas" else None
+
+
+def _kind(frame: Any) -> str | None:
+    """Say whose frame it is: of pandas or polars; None for what only looks like one."""
+    for kind in ("pandas", "polars"):
+        if kind in sys.modules and isinstance(frame, sys.modules[kind].DataFrame):
+            return kind
+    return None
 
 
 def _numbers(column: Any) -> np.ndarray | None:
-    """Return a column as floating numbers, NaN where one is missing; None where it holds something else."""
+    """Return a column as floating numbers, NaN where one is missing; None where it holds something else.
+
+    Categories are no numbers, even where they are called by numbers.
+    """
+    if str(column.dtype).lower().startswith(("categor", "enum")):
+        return None
     values = np.asarray(column)
     if values.dtype.kind in "fiub":
         return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
     # The nullable kinds of pandas come as objects, and say what they are.
     kind = getattr(column.dtype, "kind", "")
+    if values.dtype == object and all(value is None or isinstance(value, (Real, Decimal)) for value in values):
+        return np.array([np.nan if value is None else float(value) for value in values])
     return column.to_numpy(dtype=np.float64, na_value=np.nan) if kind in "fiub" and kind else None
 
 
-def _check_missing(values: np.ndarray, columns: Sequence[Any], index: Any, name: str, dropping: str) -> None:
+def _check_missing(values: np.ndarray, columns: Sequence[Any], index: Any, name: str, kind: str) -> None:
     """Say which cells are missing or infinite, and how many there are."""
     if np.isfinite(values.sum()):
         return
@@ -134,7 +157,11 @@ def _check_missing(values: np.ndarray, columns: Sequence[Any], index: Any, name:
     count, n_rows = int(bad.sum()), f"{len(rows):,} row{'s' * (len(rows) > 1)}"
     got = f"{count:,} cell{'s' * (count > 1)} that {'are' if count > 1 else 'is'} not, in {n_rows} ({named})"
     got += f": the first is {what}, in column {columns[column]!r}"
-    remedy = f"Leave such rows out with {name}.{dropping}(), or fill them in"
+    is_finite = "np.isfinite(X).all(axis=1)" if kind == "pandas" else "pl.all_horizontal(pl.all().is_finite())"
+    keeping = f"X[{is_finite}]" if kind == "pandas" else f"X.filter({is_finite})"
+    easy = {"pandas": "X.dropna()", "polars": "X.drop_nulls().drop_nans()"}[kind]
+    remedy = f"Leave such rows out, as with {keeping if np.isinf(values).any() else easy}, or fill them in"
+    remedy = remedy.replace("X", name)
     raise ArgumentError(name, "be finite; it contains NaN or infinity", got=got, remedy=remedy)
 
 
@@ -142,13 +169,22 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
 
 
-def from_anndata(annotated: Any, key: str | None = None) -> Table:
+def refuse_anndata(given: Any, name: str) -> None:
+    """Refuse an AnnData as it is, which holds several matrices, and say how to choose one."""
+    if hasattr(given, "obsm") and hasattr(given, "layers"):
+        keys = ", ".join(map(repr, given.obsm)) or "there is none"
+        remedy = f"Use carre.data.from_anndata({name}, key), with a key of obsm ({keys}) or a layer, or without for X"
+        raise ArgumentError(name, "be a matrix", got="an AnnData with several", remedy=remedy)
+
+
+def from_anndata(annotated: Any, key: str | None = None, *, drop_missing: bool = False) -> Table:
     """Take a matrix of an AnnData as a table: one of ``obsm``, such as principal components, a layer, or X.
 
     Args:
         annotated: The AnnData, in memory or backed.
         key: Which matrix: a key of ``obsm`` or of ``layers``; None for X. Counts of thousands of genes have no useful
             scale: principal components (``"X_pca"``) have.
+        drop_missing: Whether rows with NaN are left out, as in `load_table`.
 
     Returns:
         A table whose names are those of the variables, or the key with a number, and whose other columns are ``obs``.
@@ -160,6 +196,8 @@ def from_anndata(annotated: Any, key: str | None = None) -> Table:
         >>> from_anndata(cells, "X_pca")
         Table('X_pca', n=2, names=('X_pca0', 'X_pca1', 'X_pca2'), other=('day',))
     """
+    if not hasattr(annotated, "obsm"):
+        raise ArgumentError("annotated", "be an AnnData", got=f"a {type(annotated).__name__}")
     known = [*map(str, annotated.obsm), *map(str, annotated.layers)]
     names: tuple[str, ...] | None
     if key is None:
@@ -173,22 +211,28 @@ def from_anndata(annotated: Any, key: str | None = None) -> Table:
         must = f"be one of {', '.join(known)}, or None for X" if known else "be None: there is only X"
         raise ArgumentError("key", must, got=repr(key))
     if matrix is None:
-        raise ArgumentError("key", f"be given: X is empty; there are {', '.join(known)}", got="None")
+        must = f"be given: X is empty; there are {', '.join(known)}" if known else "name a matrix; there is none"
+        raise ArgumentError("key", must, got="None")
+    if is_frame(matrix):
+        matrix, _ = read_frame(matrix, None, name=f"obsm[{key!r}]")
     matrix = matrix[:] if hasattr(matrix, "file") or hasattr(matrix, "backend") else matrix
     values = np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix)
     names = tuple(f"{key}{i}" for i in range(values.shape[1])) if names is None else names
     columns = annotated.obs
     other = {str(column): np.asarray(columns[column]) for column in columns.columns}
     other = {name: column if column.dtype.kind in "fiubU" else column.astype(str) for name, column in other.items()}
-    return Table(values, names, other, Path(key or "X"))
+    if values.ndim != 2 or values.dtype.kind not in "fiub":
+        raise ArgumentError("key", "name a matrix of numbers", got=f"{values.dtype} of shape {values.shape}")
+    return checked(values, names, other, Path(key or "X"), drop_missing=drop_missing)
 
 
-def load_anndata(path: AnyPath, key: str | None = None) -> Table:
+def load_anndata(path: AnyPath, key: str | None = None, *, drop_missing: bool = False) -> Table:
     """Read a matrix of an AnnData from a file, which stays on disk but for that matrix (`from_anndata`).
 
     Args:
         path: A file that ends in .h5ad.
         key: Which matrix: a key of ``obsm`` or of ``layers``; None for X.
+        drop_missing: Whether rows with NaN are left out, as in `load_table`.
 
     Example:
         >>> import anndata
@@ -208,6 +252,6 @@ def load_anndata(path: AnyPath, key: str | None = None) -> Table:
     except (OSError, KeyError, ValueError) as error:
         raise DamagedFileError(f"{file} cannot be read as AnnData ({reason(error)}); save or copy it again") from error
     try:
-        return replace(from_anndata(annotated, key), path=file)
+        return replace(from_anndata(annotated, key, drop_missing=drop_missing), path=file)
     finally:
         annotated.file.close()

@@ -104,10 +104,10 @@ def load_samples(
     """
     file, _, key = str(path).partition("::")
     if file.lower().endswith(_ANNDATA):
-        if columns is not None or drop is not None or drop_missing:
+        if columns is not None or drop is not None:
             must = "be left out for AnnData, of which a matrix is taken whole"
-            raise ArgumentError("columns, drop and drop_missing", must, remedy=f"Write {file}::key to choose it")
-        return load_anndata(file, key or None)
+            raise ArgumentError("columns and drop", must, remedy=f"Write {file}::key to choose it")
+        return load_anndata(file, key or None, drop_missing=drop_missing)
     if not _holds_images(path):
         return load_table(path, columns=columns, drop=drop, drop_missing=drop_missing)
     if columns is not None or drop is not None:

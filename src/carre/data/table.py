@@ -185,14 +185,16 @@ def _of_columns(
     text = [i for i in wanted if columns[i].dtype.kind not in "fiub"]
     if text and choice.columns is not None:
         example = next((cell for cell in columns[text[0]] if cell), "")
-        must = f"hold numbers; {called[text[0]]!r} of {choice.file} holds text, like {str(example)!r}"
+        held = f"text, like {str(example)!r}" if example else "nothing: every cell is missing"
+        must = f"hold numbers; {called[text[0]]!r} of {choice.file} holds {held}"
         raise ArgumentError("columns", must, remedy="Choose others")
     numeric = [i for i in wanted if i not in text]
     if not numeric:
         raise ArgumentError("path", f"hold a column of numbers; {choice.file} has only {_listed(called)}, without any")
     values = np.stack([columns[i] for i in numeric], axis=1)
     other = {called[i]: column for i, column in enumerate(columns) if i not in numeric}
-    return _checked(values, None if names is None else tuple(names[i] for i in numeric), other, choice, lines)
+    taken = None if names is None else tuple(names[i] for i in numeric)
+    return checked(values, taken, other, choice.file, lines, drop_missing=choice.drop_missing)
 
 
 def _of_delimited(file: Path, choice: _Choice) -> Table:
@@ -210,18 +212,19 @@ def _of_array(values: np.ndarray, other: dict[str, np.ndarray], choice: _Choice)
     wanted = choice.indices(None, values.shape[1])
     rest = {str(i): values[:, i] for i in range(values.shape[1]) if i not in wanted}
     taken = values if wanted == list(range(values.shape[1])) else values[:, wanted]
-    return _checked(taken, None, {**rest, **other}, choice)
+    return checked(taken, None, {**rest, **other}, choice.file, drop_missing=choice.drop_missing)
 
 
-def _checked(
+def checked(
     values: np.ndarray,
     names: tuple[str, ...] | None,
     other: dict[str, np.ndarray],
-    choice: _Choice,
+    file: Path,
     lines: np.ndarray | None = None,
+    *,
+    drop_missing: bool,
 ) -> Table:
     """Refuse what is not finite, and say where it is; leave rows with missing cells out, where that was asked."""
-    file = choice.file
     if 0 in values.shape:
         raise ArgumentError("path", f"hold at least one row and one column; {file} has shape {values.shape}")
     if values.dtype.kind != "f":
@@ -240,7 +243,7 @@ def _checked(
     if is_whole.all():
         return Table(values, names, other, file)
     dropped = tuple(places[~is_whole].tolist())
-    if not choice.drop_missing:
+    if not drop_missing:
         column = int(np.isnan(values[is_whole.argmin()]).argmax())
         cell = f"{_where(dropped[0], column, names, lines)} of {file} is missing"
         raise CellError(cell + _how_many(n_missing, dropped, lines), is_missing=True)

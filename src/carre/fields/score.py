@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from carre.boundary import ArgumentError
+from carre.boundary import ArgumentError, as_count, is_integer
 from carre.fields._compression import leading_factor
 from carre.fields.field import Bandwidth, Field
 from carre.fields.stein import Denoiser
@@ -253,6 +254,9 @@ class ScoreField(Field):
             >>> field.count(torch.ones(1, 3), 0.1).value
             tensor([2.])
         """
+        as_count(n_steps, name="n_steps")
+        if not (isinstance(threshold, Real) and threshold > 0):
+            raise ArgumentError("threshold", "be a positive number", got=repr(threshold))
         points, sigma = self._probed(points, bandwidth, n_probes)
         if n_probes is None:
             blocks = self._blocks(points, sigma, self.dim)
@@ -272,7 +276,7 @@ class ScoreField(Field):
         points, sigma = self._checked(points, bandwidth)
         if n_probes is None:
             self._refuse_full("n_probes")
-        elif n_probes < 2:
+        elif not is_integer(n_probes) or n_probes < 2:
             raise ArgumentError("n_probes", "be at least 2 for a standard error, or None", got=n_probes)
         self._prepare(points, sigma)
         return points, sigma

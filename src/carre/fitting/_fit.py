@@ -16,14 +16,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.backend.memory import progress_bar
-from carre.boundary import ArgumentError, Points, as_images, as_points
+from carre.boundary import ArgumentError, Points, as_array, as_images, as_points
 from carre.data import ColumnWarning, Normalization, Table, column_concerns
 from carre.data.columns import column_units
-from carre.data.frames import is_frame, names_of, read_frame
+from carre.data.frames import is_frame, names_of, read_frame, refuse_anndata
 from carre.fields import NeuralField
 from carre.fitting.plan import FitPlan, check_output, make_plan, seeded
 from carre.fitting.settings import FitSettings, choose_device
-from carre.geometry import MOST_LANDMARKS, Geometry, is_dataset
+from carre.geometry import Geometry, is_dataset
 from carre.matching import LogUniform
 from carre.networks import UNetSettings
 from carre.toolkit import ScaleProfile, choose_bandwidth, rank_cuts_off
@@ -45,7 +45,7 @@ from carre.training.monitor import TOO_HARD
 _N_SELECTION, _FEWEST_SELECTION, _NUMBERS_IN_SELECTION = 512, 64, 2**24
 # What the user has said and training does not see, so that an error about a checkpoint can name it.
 _FACTS = ("method", "width", "n_blocks", "block", "reduce", "validation_fraction")
-_FEW_SAMPLES = 20
+_FEW_SAMPLES, _MOST_LANDMARKS = 20, 5000
 # Squares of larger samples, summed over columns, do not fit into float32.
 _LARGEST = 1e17
 
@@ -161,12 +161,13 @@ def fit(
     with bar as callback:
         geometry = carry_out(plan, callback=callback, checkpoint=kept)
     parameters = {name: told[name] for name in told if name not in ("X", "progress")}
+    units = samples.points.units
     geometry = dataclasses.replace(
         geometry,
         normalization=samples.normalization,
         feature_names=samples.names,
-        units=samples.points.units,
-        landmarks=geometry.landmarks if samples.points.units is None else geometry.landmarks * samples.points.units,
+        units=units,
+        landmarks=geometry.landmarks if units is None else geometry.landmarks * units.to(geometry.landmarks),
         concerns=concerns,
         parameters=parameters,
         verbose=verbose,
@@ -216,13 +217,10 @@ def accept_samples(X: Any, *, scale: str = "none") -> Samples:
         X = X.images
     elif is_frame(X):
         names, (X, _) = names_of(X), read_frame(X, None, name="X")
-    elif hasattr(X, "obsm"):
-        keys = ", ".join(map(repr, X.obsm)) or "there is none"
-        remedy = f"Use carre.data.from_anndata(X, key), with a key of obsm ({keys}) or a layer, or without for X"
-        raise ArgumentError("X", "be a matrix", got="an AnnData with several", remedy=remedy)
     elif hasattr(X, "toarray"):
         raise ArgumentError("X", "be dense", got="a sparse matrix", remedy="Use X.toarray()")
-    values = X if isinstance(X, Tensor) else np.asarray(X)
+    refuse_anndata(X, "X")
+    values = X if isinstance(X, Tensor) else as_array(X, "X")
     if normalization is None:
         _warn_of_last_channels(values)
     points = as_points(values, name="X") if values.ndim <= 2 else as_images(values, name="X")
@@ -264,13 +262,14 @@ def carry_out(
     # Not before: the choice of a scale may be interrupted, too.
     if checkpoint is not None:
         checkpoint.remove()
-    chosen = np.random.default_rng(plan.seed).permutation(len(plan.samples))[:MOST_LANDMARKS]
+    chosen = np.random.default_rng(plan.seed).permutation(len(plan.samples))[:_MOST_LANDMARKS]
     return Geometry(
         field,
         bandwidth,
         plan.bandwidth_range,
         landmarks=plan.samples[torch.from_numpy(chosen)].cpu(),
         rank=rank,
+        n_samples=len(plan.samples),
         supported_from=supported_from,
         noise_estimate=plan.noise,
         is_centered=centered,

@@ -325,6 +325,15 @@ def plot_overview(
     points = as_planar(X, name="X")
     starts, ends = (as_planar(side, name=name) for side, name in zip(pairs, ("pairs[0]", "pairs[1]"), strict=True))
     values = function(torch.as_tensor(points))
+    if geometry.units is not None:
+        # Ellipses and arrows are what they are in the columns as they were scaled.
+        units, outer = geometry.units.numpy(), function
+        points, starts, ends = (side / units for side in (points, starts, ends))
+        geometry = geometry.of_scaled_columns()
+
+        def function(inner: Tensor) -> Tensor:
+            return outer(inner * torch.as_tensor(units).to(inner))
+
     path = geometry.path(starts, ends, bandwidth, method="geodesic")
     panels = as_panels(axes, (5,), (12.0, 5.6), mosaic="aabc;aade")
     metric, scalar, dimension, gradient, paths = panels

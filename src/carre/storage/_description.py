@@ -35,7 +35,7 @@ _FOREIGN = ("format", "library_name", "model_type", "_class_name", "architecture
 _REMOVED = ("patience",)
 _SECTIONS = ("class", "parameters", "model", "fitted", "field", "history", "scale_profile", "landmarks", "weights")
 # What is called there as it is here.
-_FITTED = ("bandwidth", "bandwidth_range", "supported_from", "is_centered", "rank", "sample_shape")
+_FITTED = ("bandwidth", "bandwidth_range", "supported_from", "is_centered", "rank", "sample_shape", "n_samples")
 _FIELD = ("ridge", "noise", "mixed_precision")
 # They are given again at loading: code is not stored, and neither a device nor a file is part of a geometry.
 _NOT_STORED = ("device", "denoiser", "checkpoint")
@@ -116,7 +116,8 @@ def understand(
     try:
         # The first release did not look at columns, nor for noise.
         center, numbers = tensors["frame.center"], {"noise": 0.0, **decode(config["field"])}
-        plan, fitted = decode(config["model"]), {"concerns": (), "noise_estimate": {}, **decode(config["fitted"])}
+        unknown: dict[str, Any] = {"concerns": (), "noise_estimate": {}, "n_samples": None}
+        plan, fitted = decode(config["model"]), unknown | decode(config["fitted"])
         _check_values(fitted, numbers, ambient=len(center))
         frame, shape = AffineFrame(center, numbers["scale"], tensors.get("frame.basis")), fitted["sample_shape"]
         model = rebuild(plan, frame, tensors, sample_shape=shape, network=network, denoiser=denoiser)
@@ -282,6 +283,7 @@ _RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "supported_from": _NOT_NEGATIVE,
     "is_centered": _SWITCH,
     "rank": _SIZE,
+    "n_samples": (f"{_SIZE[0]}, or null", lambda value: value is None or _SIZE[1](value)),
     "n_features_in": _SIZE,
     "feature_names_in": _NAMES,
     "concerns": ("a list of strings", lambda value: _are(lambda sentence: isinstance(sentence, str), value)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -318,7 +319,9 @@ def estimate_dimension(
     counts = [column.cpu().numpy() for column in found]
     local, low, high = counts[0], np.min(counts, axis=0), np.max(counts, axis=0)
     if _is_cut(question, local):
-        return _uncut(question, scales, local, low, high)
+        # An uncentered field has no denoiser to count with.
+        with suppress(NoDenoiserError):
+            return _uncut(question, scales, local, low, high)
     kinds, sizes = np.unique(local, return_counts=True)
     return DimensionEstimate(
         local=local,
@@ -351,8 +354,15 @@ def _uncut(
     count = min(max(_MOST_PRODUCTS // (len(scales) * min(dim, _MOST_AXES)), _FEWEST_COUNTED), _MOST_COUNTED)
     rows = torch.linspace(0, len(local) - 1, min(count, len(local)), device=question.points.device).long()
     generator = torch.Generator(question.points.device).manual_seed(0)
-    points = question.points[rows].double()
-    found = [field.count(points, s[rows].double(), n_probes=n_probes, generator=generator) for s in scales]
+    # Where samples are noisy, the data are where they are denoised to.
+    is_noisy = getattr(question.field, "noise", 0.0) > 0
+    points = [
+        question.field.denoise(question.points[rows], s[rows]) if is_noisy else question.points[rows] for s in scales
+    ]
+    found = [
+        field.count(y.double(), s[rows].double(), n_probes=n_probes, generator=generator)
+        for y, s in zip(points, scales, strict=True)
+    ]
     values = found[0].value.cpu().numpy()
     means = [int(one.value.mean().round()) for one in found]
     within = np.abs(values - means[0]) <= np.maximum(2 * found[0].error.cpu().numpy(), 0.5)
