@@ -36,7 +36,7 @@ def noisy(rows: Rows) -> str:
         "right dimension |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for (name, n), some in _grouped(rows, "name", "n").items():
+    for (name, n), some in sorted(_grouped(rows, "name", "n").items()):
         ours, best, pca = (_mean(some, key) for key in ("error", "best_error", "pca_error"))
         marks = ("**", "") if ours <= pca else ("", "**")
         claimed = [row["found_noise"] for row in some if row["found_noise"] > 0]

@@ -24,7 +24,7 @@ class Local:
 
     Attributes:
         field: The field that is asked.
-        points: The points, as tensors.
+        points: The points, as tensors, in the units that the field is asked in.
         bandwidth: σ at each point.
 
     Example:
