@@ -52,7 +52,7 @@ def test_the_quick_start_of_the_readme_runs_as_printed(capsys, tmp_path, monkeyp
     assert "[2 2 2 2 2]" in capsys.readouterr().out
     assert scope["tangent"].shape == (2000, 3, 2)
     assert (scope["geometry"].dimension(scope["X"]) == 2).mean() > 0.95
-    tools = re.search(r"On the metric stands a\n\[toolkit\].*?```python\n(.*?)```", README, re.DOTALL).group(1)
+    tools = re.search(r"On the metric stands a\s+\[toolkit\].*?```python\n(.*?)```", README, re.DOTALL).group(1)
     exec(tools, scope)
     assert "dimension 2" in capsys.readouterr().out
     assert bool(scope["path"].connected.all())

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib import pyplot
 
 import carre
 from carre import toolkit
@@ -214,9 +215,6 @@ def test_the_overview_draws_ellipses_along_the_tangents_of_scaled_columns():
     )
     geometry = carre.fit(line.numpy(), scale="standardize", **TINY)
     panels = plot_overview(geometry, line.numpy(), lambda x: x[:, 1], (line[:1].numpy(), line[-1:].numpy()), n_shown=4)
-    drawn = panels[0].collections[0].get_offsets() if panels[0].collections else None
     limits = panels[0].dataLim
-    assert limits.height / limits.width == pytest.approx(1.0, rel=0.3), (
-        "the panels show the columns as they were scaled"
-    )
-    assert drawn is None or len(drawn) > 0
+    pyplot.close(panels[0].figure)
+    assert limits.height / limits.width == pytest.approx(1.0, rel=0.3), "columns are drawn as they were scaled"

@@ -17,13 +17,17 @@ DATA = {"swiss_roll": (2, None), "sphere": (3, None), "digits": (5, 32)}
 @pytest.fixture(scope="module")
 def samples():
     """The functions that draw the samples."""
+    # Scripts of other experiments may have imported a module of that name.
     sys.path.insert(0, str(HOUSE))
+    other = sys.modules.pop("data", None)
     try:
         import data  # noqa: PLC0415
     finally:
         sys.path.remove(str(HOUSE))
     yield data.DATA
     del sys.modules["data"]
+    if other is not None:
+        sys.modules["data"] = other
 
 
 def answers(geometry, X, dimension, n):

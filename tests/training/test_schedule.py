@@ -94,7 +94,7 @@ def test_a_direction_that_is_found_at_one_scale_keeps_a_plateau_alive():
     assert is_done(config, 6000, gain, is_clear=True)
     assert not is_done(config, 6000, gain, is_clear=False)
     assert is_done(config, 6000, gain._replace(directions=0.0), is_clear=False)
-    assert not is_done(config, 1500, gain._replace(directions=0.0), is_clear=False), "at first it waits anyway"
+    assert not is_done(config, 1400, gain._replace(directions=0.0), is_clear=False), "at first it waits anyway"
 
 
 @pytest.mark.slow
