@@ -97,9 +97,9 @@ def choose_bandwidth(
     The rules of THEORY §4.5: the largest spectral gap subject to a calibration error below 0.3. (Below the
     scale of the noise G is a perfect projector on everything, which idempotency would take for the answer; the gap does
     not.) Data can have clear gaps after different numbers of eigenvalues: a thin ribbon is a surface from near and a
-    curve from afar. The finest structure that the samples resolve is taken, that is the largest such number. Where no
-    scale has a clear gap (flat data, or data without a sharp dimension), the σ at which G is most nearly a projector is
-    taken, among scales at which samples have neighbors.
+    curve from afar. The finest structure that the samples resolve is taken, that is the largest such number at a
+    smaller σ, from three times ``supported_from`` on. Where no scale has a clear gap (flat data, or data without a
+    sharp dimension), the σ at which G is most nearly a projector is taken, among scales at which samples have neighbors.
 
     Args:
         field: The field.
