@@ -99,7 +99,7 @@ def choose_bandwidth(
     not.) Data can have clear gaps after different numbers of eigenvalues: a thin ribbon is a surface from near and a
     curve from afar. The finest structure that the samples resolve is taken, that is the largest such number at a
     smaller σ, from three times ``supported_from`` on. Where no scale has a clear gap (flat data, or data without a
-    sharp dimension), the σ at which G is most nearly a projector is taken, among scales at which samples have neighbors.
+    sharp dimension), the σ at which G is most nearly a projector is taken, of those at which samples have neighbors.
 
     Args:
         field: The field.
