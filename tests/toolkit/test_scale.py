@@ -265,3 +265,7 @@ def test_a_direction_at_scales_where_samples_have_hardly_any_neighbors_is_no_fin
     assert "finest structure: 2 dimensions" in fine.reason
     unseen = choose_bandwidth(ribbon, samples, grid, supported_from=0.1, generator=rng)
     assert unseen.gap.argmax() == unseen.chosen
+    for dimension, is_seen in ((1.4, False), (1.6, True)):
+        given = {"supported_from": 0.1, "neighbor_dimension": dimension}
+        told = choose_bandwidth(ribbon, samples, grid, generator=rng, **given)
+        assert ("finest structure: 2 dimensions" in told.reason) == is_seen, "as the neighbors of samples say"

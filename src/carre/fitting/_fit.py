@@ -354,6 +354,7 @@ def _profile(plan: FitPlan, field: NeuralField, rank: int, supported_from: float
         np.geomspace(low, high, max(3, 1 + round(2 * math.log2(high / low)))),
         max_dimension=field.frame.hull_dim,
         supported_from=supported_from,
+        neighbor_dimension=plan.scale.dimension,
         generator=torch.Generator(samples.device).manual_seed(plan.seed),
         calibrated=calibrated,
     )

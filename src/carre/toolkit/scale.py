@@ -24,7 +24,8 @@ from carre.training import DataScale
 
 _CALIBRATION_LIMIT = 0.3
 # A network that has not resolved a curve at the smallest scales shows a dimension more there, too. A finer structure is
-# taken for one where samples show it: from this many times the scale on at which they begin to have neighbors.
+# taken for one where samples show it: from this many times the scale on at which they begin to have neighbors, or where
+# the distances to their neighbors speak of so many dimensions rather than of fewer.
 _EVIDENT = 3.0
 CLEAR_GAP = 0.4
 # A point leaves the common scale only for a gap that is wider by this much: gaps of single points are noisy.
@@ -89,6 +90,7 @@ def choose_bandwidth(
     *,
     max_dimension: int | None = None,
     supported_from: float = 0.0,
+    neighbor_dimension: float = 0.0,
     generator: torch.Generator | None = None,
     calibrated: bool = True,
 ) -> ScaleProfile:
@@ -98,8 +100,9 @@ def choose_bandwidth(
     scale of the noise G is a perfect projector on everything, which idempotency would take for the answer; the gap does
     not.) Data can have clear gaps after different numbers of eigenvalues: a thin ribbon is a surface from near and a
     curve from afar. The finest structure that the samples resolve is taken, that is the largest such number at a
-    smaller σ, from three times ``supported_from`` on. Where no scale has a clear gap (flat data, or data without a
-    sharp dimension), the σ at which G is most nearly a projector is taken, of those at which samples have neighbors.
+    smaller σ, from three times ``supported_from`` on, or if the neighbors of samples speak for it. Where no scale has a
+    clear gap (flat data, or data without a sharp dimension), the σ at which G is most nearly a projector is taken, of
+    those at which samples have neighbors.
 
     Args:
         field: The field.
@@ -108,6 +111,7 @@ def choose_bandwidth(
         max_dimension: Dimension of the linear hull of the data; a gap beyond it says nothing.
         supported_from: Below this σ the samples are too far apart to speak for themselves, and only a clear gap
             is trusted.
+        neighbor_dimension: A rough dimension from distances between samples; 0 where that is not known.
         generator: Source of the noise in the calibration error.
         calibrated: Whether the field has a denoiser to calibrate against.
 
@@ -147,7 +151,8 @@ def choose_bandwidth(
         chosen = int(errors.argmin())
         reason = f"no scale is calibrated within {_CALIBRATION_LIMIT}; this one comes nearest. Train longer"
     elif widest >= CLEAR_GAP:
-        chosen, reason = _widest_gap(gap, clipped, admissible, supported & (grid >= _EVIDENT * supported_from))
+        is_resolved = grid >= _EVIDENT * supported_from
+        chosen, reason = _widest_gap(gap, clipped, admissible, supported, is_resolved, neighbor_dimension)
     elif (admissible & ~is_cut).any():
         eligible = supported if supported.any() else admissible & ~is_cut
         chosen = int(np.where(eligible, idempotency, np.inf).argmin())
@@ -171,14 +176,22 @@ def _checked_grid(grid: Any, *, name: str = "grid") -> np.ndarray:
     return array
 
 
-def _widest_gap(gap: np.ndarray, clipped: np.ndarray, admissible: np.ndarray, evident: np.ndarray) -> tuple[int, str]:
+def _widest_gap(
+    gap: np.ndarray,
+    clipped: np.ndarray,
+    admissible: np.ndarray,
+    supported: np.ndarray,
+    is_resolved: np.ndarray,
+    neighbor_dimension: float,
+) -> tuple[int, str]:
     """Find the widest gap; of structures with different numbers of dimensions, that of the finest evident one."""
     # So many eigenvalues stand before the largest drop of the mean spectrum.
     position = 1 + np.diff(clipped).argmin(1)
     widest = int(np.where(admissible, gap, -np.inf).argmax())
     # At larger scales there are more directions by curvature, which is no structure.
     is_smaller = np.arange(len(gap)) < widest
-    finer = evident & is_smaller & (gap >= CLEAR_GAP) & (position > position[widest])
+    is_evident = supported & (is_resolved | (neighbor_dimension >= (position + position[widest]) / 2))
+    finer = is_evident & is_smaller & (gap >= CLEAR_GAP) & (position > position[widest])
     if not finer.any():
         return widest, f"the spectral gap is widest here ({gap[widest]:.2f})"
     finest = finer & (position == position[finer].max())
