@@ -10,6 +10,8 @@ from typing import Any
 Rows = list[dict[str, Any]]
 # Of flat data all methods have the hull, up to rounding.
 _LEAST_ERROR = 1e-4
+# Columns of a small space.
+_LOW = 30
 
 
 def tables(results: dict[str, Any]) -> str:
@@ -115,13 +117,19 @@ def benchmark(rows: Rows) -> str:
         ]
         groups = _grouped(some, "name", "dimension", "ambient")
         for (name, d, ambient), same in groups.items():
-            others = [statistics.mean(row["rivals"][method] for row in same if "rivals" in row) for method in methods]
-            said = "".join(f"{value:.1f} | " for value in others)
+            known = [row["rivals"] for row in same if "rivals" in row]
+            others = [statistics.mean(row[method] for row in known) if known else math.nan for method in methods]
+            said = "".join(f"{value:.1f} | " if math.isfinite(value) else "– | " for value in others)
             lines.append(f"| {name} | {d} | {ambient} | {_mean(same, 'value'):.1f} | {said}")
-        lines.append("| mean absolute error, rounded | | | " + _errors(some, methods))
-        low = [row for row in some if row["ambient"] <= 30]
-        if low and len(low) < len(some):
-            lines.append("| of those with D ≤ 30 | | | " + _errors(low, methods))
+        asked = [row for row in some if "rivals" in row]
+        kinds = {"mean absolute error, rounded": some}
+        if 0 < len(asked) < len(some):
+            kinds[f"of the {len(asked)} that the others were asked"] = asked
+        for what, rows_of_kind in kinds.items():
+            low = [row for row in rows_of_kind if row["ambient"] <= _LOW]
+            lines.append(f"| {what} | | | " + _errors(rows_of_kind, methods))
+            if low and len(low) < len(rows_of_kind):
+                lines.append(f"| … with D ≤ {_LOW} | | | " + _errors(low, methods))
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
@@ -131,7 +139,7 @@ def _errors(rows: Rows, methods: list[str]) -> str:
     found = [statistics.mean(abs(row["value"] - row["dimension"]) for row in rows)]
     for method in methods:
         values = [(row["rivals"][method], row["dimension"]) for row in rows if "rivals" in row]
-        is_known = values and all(math.isfinite(value) for value, _ in values)
+        is_known = len(values) == len(rows) and all(math.isfinite(value) for value, _ in values)
         found.append(statistics.mean(abs(round(value) - d) for value, d in values) if is_known else math.nan)
     best = min(value for value in found if math.isfinite(value))
     cells = [
