@@ -298,6 +298,15 @@ def test_the_count_is_the_dimension_of_the_oracle_whatever_its_rank(rng):
     assert abs(found.value.mean() - 30) < 3 * expected / 60**0.5
 
 
+@pytest.mark.parametrize("n_probes", [None, 2])
+def test_the_threshold_of_a_count_is_that_of_singular_values_and_not_of_their_squares(n_probes):
+    """All are 0.6, so that every probe sees 0.36 alone, which lies between ½² and ½."""
+    field, points = ScoreField(lambda points, bandwidth: 0.6 * points, 7), torch.zeros(3, 7, dtype=torch.float64)
+    for threshold, count in ((0.5, 7.0), (0.59, 7.0), (0.61, 0.0)):
+        found = field.count(points, 0.1, threshold=threshold, n_probes=n_probes).value
+        assert found.tolist() == pytest.approx([count] * 3)
+
+
 def test_the_count_hears_the_range_of_a_learned_jacobian(rng):
     """Rank 3 by its range, with a bad right block that would spoil eigenvalues of its symmetric part."""
     turn = torch.linalg.qr(torch.randn(10, 10, generator=rng, dtype=torch.float64))[0]
