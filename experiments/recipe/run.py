@@ -4,9 +4,10 @@
     python experiments/recipe/run.py --device cuda                                 every ingredient, five seeds
     python experiments/recipe/run.py --device cuda --only defaults                 the defaults alone, on all shapes
     python experiments/recipe/run.py --device cpu --only defaults --shapes s2:4000
-    python experiments/recipe/run.py --device cpu --only six --seeds 20            six manifolds: does a fit ever fail
+    python experiments/recipe/run.py --device cpu --only six --seeds 20 --jobs 8   six manifolds: does a fit ever fail
 
-Rows that results.json has already are not measured again. Errors are means of ‖UUᵀ − ÛÛᵀ‖_F at 1,000 clean points that
+With --jobs, so many fits run at once, on a CPU of one thread each: errors are the same, seconds are not those of a fit
+that has the machine to itself, and the tables leave them out. Rows that results.json has already are not measured again. Errors are means of ‖UUᵀ − ÛÛᵀ‖_F at 1,000 clean points that
 no fit has seen, at the σ that a fit chooses itself and at the best of nine with labels; beside them the range finder on
 the same denoiser, at the same σ.
 """
@@ -15,11 +16,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import platform
 import sys
 import time
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -32,6 +35,7 @@ from carre.fields import ScoreField
 from carre.fitting import FitSettings, carry_out, make_plan
 from carre.geometry import Geometry
 from carre.metric import projector_distance
+from carre.training import TrainingDivergedError
 from experiments.measures.accuracy import oracle_errors
 from experiments.measures.command import check_folder, checked_device, write
 from experiments.measures.speed import hardware
@@ -71,7 +75,18 @@ FEWEST = 50
 
 
 def measure(name: str, n: int, variant: str, seed: int, device: torch.device, steps: int | None) -> dict[str, Any]:
-    """Fit one shape once, and measure what came of it."""
+    """Fit one shape once, and measure what came of it.
+
+    A fit that fails is a row, too: what it said in the place of errors.
+    """
+    asked = {"shape": name, "n": n, "variant": variant, "seed": seed, "steps_each": steps}
+    try:
+        return asked | _measure(name, n, variant, seed, device, steps)
+    except TrainingDivergedError as error:
+        return asked | {"failed": str(error)}
+
+
+def _measure(name: str, n: int, variant: str, seed: int, device: torch.device, steps: int | None) -> dict[str, Any]:
     shape, (told, changes) = SHAPES[name], VARIANTS[variant]
     generator = torch.Generator(device).manual_seed(1000 + seed)
     samples, (test, truth) = shape.draw(n, generator)[0], shape.draw(N_TEST, generator)
@@ -84,9 +99,9 @@ def measure(name: str, n: int, variant: str, seed: int, device: torch.device, st
         warnings.simplefilter("ignore")
         geometry = carry_out(plan)
     seconds = time.perf_counter() - start
-    found = {"shape": name, "n": n, "variant": variant, "seed": seed, "seconds": seconds, "steps_each": steps}
     history = geometry.history
-    found |= {"steps": history.steps, "ended": history.stop_reason, "score": -history.evaluations[history.kept].loss}
+    found: dict[str, Any] = {"seconds": seconds, "training_seconds": history.seconds, "steps": history.steps}
+    found |= {"ended": history.stop_reason, "score": -history.evaluations[history.kept].loss}
     return found | _errors(geometry, shape, test, truth, device)
 
 
@@ -129,7 +144,7 @@ def planned(arguments: argparse.Namespace, device: torch.device) -> Iterator[tup
     which = {"six": {"cpu": SIX}, "defaults": DEFAULTS, "ingredients": ALL}[arguments.only]
     shapes = (arguments.shapes or which.get(device.type, which["cpu"])).split(",")
     variants = list(VARIANTS) if arguments.only == "ingredients" else ["default"]
-    for option, value in (("--seeds", arguments.seeds), ("--steps", arguments.steps)):
+    for option, value in (("--seeds", arguments.seeds), ("--steps", arguments.steps), ("--jobs", arguments.jobs)):
         if value is not None and value < 1:
             raise ValueError(f"{option} must be at least 1; got {value}")
     for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
@@ -142,6 +157,28 @@ def planned(arguments: argparse.Namespace, device: torch.device) -> Iterator[tup
             yield from ((name, int(n), variant, seed) for variant in variants)
 
 
+def _measured(
+    todo: list[tuple[str, int, str, int]], device: torch.device, steps: int | None, jobs: int
+) -> Iterator[dict[str, Any]]:
+    """Measure all that is to be measured, some of it at once; rows come as they are ready."""
+    if jobs == 1:
+        yield from (measure(*one, device, steps) for one in todo)
+        return
+    spawned = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=spawned, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        for done in as_completed([pool.submit(measure, *one, device, steps) for one in todo]):
+            yield done.result() | {"jobs": jobs}
+
+
+def _line(row: dict[str, Any]) -> str:
+    """Say in a line what was measured."""
+    which = f"{row['shape']}:{row['n']} {row['variant']} {row['seed']}"
+    if "failed" in row:
+        return f"{which}: {row['failed']}"
+    said = f"{row['error']:.4f} (range finder {row['range_finder']:.4f}) at σ = {row['bandwidth']:.3g}"
+    return f"{which}: {said}, {row['seconds']:.1f} s, {row['ended']}"
+
+
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     """Measure from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -152,6 +189,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--seeds", type=int, default=5, help="how many")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="steps of every variant")
+    parser.add_argument("--jobs", type=int, default=1, help="fits at once")
     parser.add_argument("--quick", action="store_true", help="one seed of a small shape, with few steps")
     arguments = parser.parse_args(argv)
     try:
@@ -170,15 +208,10 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     where |= {"python": platform.python_version()}
     keys = ("shape", "n", "variant", "seed", "steps_each", "hardware")
     known = {tuple(row[key] for key in keys) for row in results["rows"]}
-    for one in todo:
-        if (*one, steps, where["hardware"]) in known:
-            continue
-        row = measure(*one, device, steps) | where
-        results["rows"].append(row)
-        said = f"{row['error']:.4f} (range finder {row['range_finder']:.4f}) at σ = {row['bandwidth']:.3g}"
-        print(
-            f"{row['shape']}:{row['n']} {row['variant']} {row['seed']}: {said}, {row['seconds']:.1f} s, {row['ended']}"
-        )
+    todo = [one for one in todo if (*one, steps, where["hardware"]) not in known]
+    for row in _measured(todo, device, steps, arguments.jobs):
+        results["rows"].append(row | where)
+        print(_line(row), flush=True)
         write(file, json.dumps(results, indent=1) + "\n")
     write(arguments.out / "tables.md", tables(results))
     return results

@@ -24,6 +24,17 @@ def spread(values: list[float], digits: int = 4) -> str:
     return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}{worst}"
 
 
+def seconds(rows: list[dict[str, Any]]) -> str:
+    """Write how long fits took that had the machine to themselves; nothing where none had.
+
+    Example:
+        >>> seconds([{"seconds": 20.0}, {"seconds": 99.0, "jobs": 8}])
+        '20'
+    """
+    alone = [row["seconds"] for row in rows if row.get("jobs", 1) == 1]
+    return f"{statistics.mean(alone):.0f}" if alone else ""
+
+
 def tables(results: dict[str, Any]) -> str:
     """Write both tables: the defaults on every shape, and the ingredients.
 
@@ -31,10 +42,13 @@ def tables(results: dict[str, Any]) -> str:
         >>> tables({"rows": []})
         ''
     """
-    defaults = [row for row in results["rows"] if row["steps_each"] is None]
+    failed = [row for row in results["rows"] if "failed" in row]
+    good = [row for row in results["rows"] if "failed" not in row]
+    defaults = [row for row in good if row["steps_each"] is None]
     parts = [defaults_table(defaults)] if defaults else []
+    parts += [f"{row['variant']} on {row['shape']}, seed {row['seed']}, failed: {row['failed']}\n" for row in failed]
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    for row in results["rows"]:
+    for row in good:
         if row["steps_each"] is not None:
             groups[row["shape"], row["n"], row["steps_each"], row["hardware"]].append(row)
     return "\n".join([*parts, *(ingredients_table(key, rows) for key, rows in groups.items())])
@@ -58,10 +72,10 @@ def defaults_table(rows: list[dict[str, Any]]) -> str:
         ratio = statistics.mean(row["error_there"] / row["range_finder"] for row in some)
         exact = [row["G"] for row in some if "G" in row]
         off = " / ".join(f"{statistics.mean(g[q] for g in exact):.3f}" for q in ("0.125", "0.5")) if exact else ""
-        seconds, steps = (statistics.mean(row[key] for row in some) for key in ("seconds", "steps"))
+        steps = statistics.mean(row["steps"] for row in some)
         ended = ", ".join(sorted({row["ended"] for row in some}))
         errors = [spread([row[key] for row in some]) for key in ("error", "best_error")]
-        cells = [SHAPES[name].title, f"{n:,}", str(len(some)), *errors, f"{ratio:.2f}", off, f"{seconds:.0f}"]
+        cells = [SHAPES[name].title, f"{n:,}", str(len(some)), *errors, f"{ratio:.2f}", off, seconds(some)]
         lines.append("| " + " | ".join([*cells, f"{steps:,.0f}", ended, where]) + " |")
     return "\n".join(lines) + "\n"
 
@@ -86,8 +100,8 @@ def ingredients_table(key: tuple[Any, ...], rows: list[dict[str, Any]]) -> str:
             if exact
             else ""
         )
-        score, seconds = (statistics.mean(row[k] for row in some) for k in ("score", "seconds"))
+        score = statistics.mean(row["score"] for row in some)
         cells = [variant, str(len(some)), f"**{error}**" if some is best else error]
-        cells += [spread([row["best_error"] for row in some]), f"{ratio:.2f}", off, f"{score:.3f}", f"{seconds:.0f}"]
+        cells += [spread([row["best_error"] for row in some]), f"{ratio:.2f}", off, f"{score:.3f}", seconds(some)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"

@@ -66,6 +66,7 @@ def test_defaults_are_measured_until_they_are_done(tmp_path, capsys):
         ["--shapes", "s2:0"],
         ["--shapes", "s2"],
         ["--seeds", "0"],
+        ["--jobs", "0"],
         ["--steps", "-5"],
     ):
         with pytest.raises(SystemExit):
