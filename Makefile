@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo docs test fast lint experiment clean
+.PHONY: setup demo docs test fast lint experiment attack clean
 
 setup: $(STAMP)
 
@@ -40,6 +40,10 @@ lint: setup
 
 experiment: setup
 	$(BIN)/python experiments/core/run.py
+
+# The full dose of tests/attack, in about a quarter of an hour.
+attack: setup
+	$(BIN)/python experiments/attack/run.py
 
 clean:
 	rm -rf $(VENV) demo docs/_build .mypy_cache .ruff_cache

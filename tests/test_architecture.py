@@ -36,7 +36,7 @@ ORDER = [
     "estimator",
     "cli",
 ]
-LONGEST, MOST_FILES, MOST_LINES = 500, 140, 24_700
+LONGEST, MOST_FILES, MOST_LINES = 500, 140, 25_300
 FILES = sorted(ROOT.rglob("*.py"))
 
 

@@ -7,9 +7,9 @@
     python experiments/recipe/run.py --device cpu --only six --seeds 20 --jobs 8   six manifolds: does a fit ever fail
 
 With --jobs, so many fits run at once, on a CPU of one thread each: errors are the same, seconds are not those of a fit
-that has the machine to itself, and the tables leave them out. Rows that results.json has already are not measured again. Errors are means of ‖UUᵀ − ÛÛᵀ‖_F at 1,000 clean points that
-no fit has seen, at the σ that a fit chooses itself and at the best of nine with labels; beside them the range finder on
-the same denoiser, at the same σ.
+that has the machine to itself, and the tables leave them out. Rows that results.json has already are not measured
+again. Errors are means of ‖UUᵀ − ÛÛᵀ‖_F at 1,000 clean points that no fit has seen, at the σ that a fit chooses itself
+and at the best of nine with labels; beside them the range finder on the same denoiser, at the same σ.
 """
 
 from __future__ import annotations
