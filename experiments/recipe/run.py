@@ -9,7 +9,9 @@
 With --jobs, so many fits run at once, on a CPU of one thread each: errors are the same, seconds are not those of a fit
 that has the machine to itself, and the tables leave them out. Rows that results.json has already are not measured
 again. Errors are means of ‖UUᵀ − ÛÛᵀ‖_F at 1,000 clean points that no fit has seen, at the σ that a fit chooses itself
-and at the best of nine with labels; beside them the range finder on the same denoiser, at the same σ.
+and at the best of nine with labels; beside them the range finder on the same denoiser, at the same σ. The defaults also
+stand beside a rival on the same samples: the centered kernel with the best σ and k by labels, on 300 points that the
+errors are not measured at.
 """
 
 from __future__ import annotations
@@ -31,16 +33,18 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from carre.fields import ScoreField
+from carre.fields import KernelField, ScoreField
 from carre.fitting import FitSettings, carry_out, make_plan
 from carre.geometry import Geometry
 from carre.metric import projector_distance
+from carre.neighbors import TorchIndex
 from carre.training import TrainingDivergedError
-from experiments.measures.accuracy import oracle_errors
+from experiments.measures.accuracy import grid_search, oracle_errors
 from experiments.measures.command import check_folder, checked_device, write
 from experiments.measures.speed import hardware
-from experiments.recipe.shapes import SHAPES, Shape
+from experiments.recipe.shapes import SHAPES, Drawn, Shape
 from experiments.recipe.table import tables
+from experiments.sphere.comparison import Remembering
 
 # One thing changed: settings of `FitSettings`, and of the `TrainingConfig` that is made from them.
 VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -70,8 +74,10 @@ DEFAULTS = {
 SIX = "s2:2000,s3:2000,torus:2000,flat:2000,rotations:2000,roll:2000"
 # Steps of every variant, so that they are compared at the same price.
 STEPS = {"cuda": 12_000, "cpu": 1000}
-N_TEST, N_RANGE_FINDER = 1000, 200
+N_TEST, N_RANGE_FINDER, N_VALIDATION = 1000, 200, 300
 FEWEST = 50
+# What the rival may choose from: σ in spreads of the samples, the largest as good as none; and k.
+KERNEL_SCALES, KERNEL_NEIGHBORS = (0.1, 0.2, 0.4, 0.8, 100.0), [2**k for k in range(4, 15)]
 
 
 def measure(name: str, n: int, variant: str, seed: int, device: torch.device, steps: int | None) -> dict[str, Any]:
@@ -102,7 +108,33 @@ def _measure(name: str, n: int, variant: str, seed: int, device: torch.device, s
     history = geometry.history
     found: dict[str, Any] = {"seconds": seconds, "training_seconds": history.seconds, "steps": history.steps}
     found |= {"ended": history.stop_reason, "score": -history.evaluations[history.kept].loss}
+    if steps is None:
+        found["kernel"] = kernel_by_labels(samples, shape.draw(N_VALIDATION, generator), (test, truth))
     return found | _errors(geometry, shape, test, truth, device)
+
+
+def kernel_by_labels(samples: torch.Tensor, validation: Drawn, test: Drawn) -> dict[str, Any]:
+    """Measure the centered kernel at the σ and k that are best with labels, at points apart from those it is tuned on.
+
+    k is searched without a σ first, then σ with the best k and with the largest.
+    """
+    counts = [k for k in KERNEL_NEIGHBORS if k < len(samples)]
+    index = Remembering(TorchIndex(samples), counts[-1])
+    spread = float((samples - samples.mean(0)).norm(dim=1).square().mean().sqrt())
+
+    def error(bandwidth: float, n_neighbors: int, drawn: Drawn = validation) -> float:
+        field = KernelField(samples, n_neighbors=n_neighbors, centered=True, index=index, rank=drawn[1].shape[2])
+        found = [
+            field.metric(some, bandwidth * spread).tangent_basis(drawn[1].shape[2]) for some in drawn[0].split(100)
+        ]
+        return float(projector_distance(torch.cat(found), drawn[1]).mean())
+
+    alone = grid_search(error, {"bandwidth": KERNEL_SCALES[-1:], "n_neighbors": counts})
+    some = sorted({int(alone.setting["n_neighbors"]), counts[-1]})
+    best = grid_search(error, {"bandwidth": KERNEL_SCALES, "n_neighbors": some})
+    k = int(best.setting["n_neighbors"])
+    found = {"bandwidth": best.bandwidth * spread, "n_neighbors": k, "error": error(best.bandwidth, k, test)}
+    return found | {"at_end": k == counts[-1]}
 
 
 def _errors(

@@ -64,9 +64,9 @@ def _grouped(rows: list[dict[str, Any]], *keys: str) -> dict[tuple[Any, ...], li
 def defaults_table(rows: list[dict[str, Any]]) -> str:
     """Write what the defaults reach."""
     lines = [
-        "| shape | n | seeds | tangent error, own σ | best of nine σ | over the range finder | off from exact G at σ = "
-        "0.125 / 0.5 | seconds | steps | ended | hardware |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| shape | n | seeds | tangent error, own σ | best of nine σ | kernel, best σ and k by labels | over the range "
+        "finder | off from exact G at σ = 0.125 / 0.5 | seconds | steps | ended | hardware |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for (name, n, where), some in _grouped(rows, "shape", "n", "hardware").items():
         ratio = statistics.mean(row["error_there"] / row["range_finder"] for row in some)
@@ -74,9 +74,17 @@ def defaults_table(rows: list[dict[str, Any]]) -> str:
         off = " / ".join(f"{statistics.mean(g[q] for g in exact):.3f}" for q in ("0.125", "0.5")) if exact else ""
         steps = statistics.mean(row["steps"] for row in some)
         ended = ", ".join(sorted({row["ended"] for row in some}))
-        errors = [spread([row[key] for row in some]) for key in ("error", "best_error")]
+        own, best = ([row[key] for row in some] for key in ("error", "best_error"))
+        rival = [row["kernel"]["error"] for row in some if "kernel" in row]
+        errors = [spread(own), spread(best), spread(rival) if rival else ""]
+        if rival:
+            ahead = min((0, 2), key=lambda k: statistics.mean((own, best, rival)[k]))
+            errors[ahead] = f"**{errors[ahead]}**"
+            errors[2] += "†" * any(row["kernel"]["at_end"] for row in some if "kernel" in row)
         cells = [SHAPES[name].title, f"{n:,}", str(len(some)), *errors, f"{ratio:.2f}", off, seconds(some)]
         lines.append("| " + " | ".join([*cells, f"{steps:,.0f}", ended, where]) + " |")
+    if any("†" in line for line in lines):
+        lines += ["", "† The best k is the largest that was tried: with more neighbors it may be better still."]
     return "\n".join(lines) + "\n"
 
 

@@ -185,7 +185,7 @@ def _score_row(
     }
 
 
-class _Remembering:
+class Remembering:
     """An index that searches once for the largest k, and answers every smaller k from that."""
 
     def __init__(self, index: NeighborIndex, most: int) -> None:
@@ -234,7 +234,7 @@ def _tuned_row(
     centered: bool,
 ) -> dict[str, Any]:
     """Search σ and k on the validation points; measure error and speed at the best."""
-    d, remembering = settings.dimension, _Remembering(index, counts[-1])
+    d, remembering = settings.dimension, Remembering(index, counts[-1])
 
     def error(bandwidth: float, n_neighbors: int, points: Tensor = validation) -> float:
         # Only the d leading directions are wanted: the rest would cost a decomposition of D×D matrices.

@@ -5,8 +5,9 @@ import json
 import pytest
 import torch
 
-from experiments.recipe.run import VARIANTS, main
+from experiments.recipe.run import VARIANTS, kernel_by_labels, main
 from experiments.recipe.shapes import SHAPES
+from experiments.recipe.table import defaults_table
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -41,6 +42,30 @@ def test_a_quick_run_measures_every_ingredient_once(tmp_path, capsys, monkeypatc
     capsys.readouterr()
     assert main(options) == results
     assert capsys.readouterr().out == "", "what is there is not measured again"
+
+
+def test_the_rival_is_a_local_pca_with_the_neighbors_that_are_best():
+    """On a plane with a little noise, the more neighbors the better: its error is far below that of few."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(n):
+        flat = torch.randn(n, 2, generator=generator)
+        noise = 0.02 * torch.randn(n, 1, generator=generator)
+        return torch.cat([flat, noise], 1), torch.eye(3)[:, :2].expand(n, 3, 2)
+
+    found = kernel_by_labels(draw(600)[0], draw(30), draw(30))
+    assert found["n_neighbors"] >= 256
+    assert found["at_end"] == (found["n_neighbors"] == 512)
+    assert found["error"] < 0.01
+
+
+def test_the_better_one_stands_in_bold():
+    row = {"shape": "s2", "n": 600, "variant": "default", "seed": 0, "steps_each": None, "steps": 9, "ended": "done"}
+    row |= {"error": 0.2, "best_error": 0.1, "error_there": 0.2, "range_finder": 0.4, "seconds": 3.0, "hardware": "CPU"}
+    table = defaults_table([row | {"kernel": {"error": 0.1, "at_end": True}}])
+    assert "| 0.2000 | 0.1000 | **0.1000**† | 0.50 |" in table
+    assert "**0.2000** | 0.1000 | 0.3000 |" in defaults_table([row | {"kernel": {"error": 0.3, "at_end": False}}])
+    assert "**" not in defaults_table([row])
 
 
 def test_defaults_are_measured_until_they_are_done(tmp_path, capsys):
