@@ -106,6 +106,10 @@ def test_restoring_keeps_the_addresses_that_a_captured_step_knows(kind, mixed):
     assert {name: value.data_ptr() for name, value in weights.state().items()} == before
 
 
+def test_averages_keep_no_graph_of_the_steps_that_made_them():
+    assert not any(average.requires_grad for average in make(ListedWeights).averages)
+
+
 def test_one_kind_goes_on_from_the_other():
     flat, listed = make(FlatWeights), make(ListedWeights)
     assert_same(flat.state(), listed.state(), atol=1e-6)

@@ -126,9 +126,11 @@ class ListedWeights(Weights):
             optimizer.grad_scale = (norm / self.config.clip_norm).clamp_min(1)  # type: ignore[attr-defined]
             optimizer.found_inf = bad  # type: ignore[attr-defined]
             optimizer.step()
-        difference = torch._foreach_sub(self.parameters, self.averages)
-        torch._foreach_mul_(difference, pull * (1 - bad))
-        torch._foreach_add_(self.averages, difference)
+        # Without a graph: it would grow by every step, and hold itself in memory for good.
+        with torch.no_grad():
+            difference = torch._foreach_sub(self.parameters, self.averages)
+            torch._foreach_mul_(difference, pull * (1 - bad))
+            torch._foreach_add_(self.averages, difference)
         return total
 
     def _memories(self) -> Iterator[tuple[str, Tensor]]:
