@@ -13,6 +13,7 @@ PICTURE = Path(__file__).parent / "images" / "house.svg"
 _WIDTH, _ROW, _BOX, _HEIGHT, _MARGIN = 980, 84, 132, 40, 20
 _WORDS = {
     "boundary": "what people give",
+    "arguments": "what they ask for",
     "files": "written whole",
     "backend": "how much at once",
     "metric": "G as a value",

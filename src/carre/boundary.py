@@ -148,14 +148,15 @@ def as_count(value: Any, *, name: str, must: str = "be a positive integer") -> i
     return int(value)
 
 
-def checked_integer(value: Any, *, name: str, least: int, reason: str = "") -> int:
-    """Check that an option is an integer, and large enough."""
+def checked_integer(value: Any, *, name: str, least: int, most: float = math.inf, reason: str = "") -> int:
+    """Check that an option is an integer within bounds."""
     try:
         count = operator.index(value)
     except TypeError as error:
         raise ArgumentError(name, "be an integer", got=repr(value)) from error
-    if count < least:
-        raise ArgumentError(name, f"be at least {least}{reason}", got=count)
+    if not least <= count <= most:
+        bound = f"be at least {least}{reason}" if count < least else f"be at most {most:,}"
+        raise ArgumentError(name, bound, got=count)
     return count
 
 

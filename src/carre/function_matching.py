@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.arguments import check_arguments
 from carre.backend.memory import in_parts
 from carre.boundary import ArgumentError, as_bandwidth, as_points
 from carre.fields import Bandwidth, NeuralField, trusted
@@ -81,6 +82,7 @@ class LearnedCarreDuChamp:
         return given.restore(in_parts(part, given.tensor, sigma, numbers_per_item=numbers))
 
 
+@check_arguments
 def learn_carre_du_champ(
     samples: Any,
     left: Map,

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from carre import toolkit
+from carre.arguments import check_arguments
 from carre.backend import Progress, working_memory
 from carre.boundary import ArgumentError, Points, as_array, as_bandwidth, as_images, as_points, is_integer
 from carre.data import Normalization, Table
@@ -35,6 +36,7 @@ _VECTORS = ("vectors", "velocities", "left", "right")
 _RANGE_SLACK = 0.01
 
 
+@check_arguments
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Geometry(DataField):
     """The Riemannian geometry of a dataset: a field of metrics with its own scale, and what belongs to it.

@@ -168,7 +168,7 @@ def test_images_beside_classes_are_refused(tmp_path):
     ("options", "sentence"),
     [
         ({"size": 0}, "size must be a positive integer, or None; got 0"),
-        ({"size": 2.5}, "size must be a positive integer, or None; got 2.5"),
+        ({"size": 2.5}, "size must be an integer or None; got 2.5"),
         ({"crop": 5}, "crop must be at most 4, the smaller side of .*1.png; got 5"),
         ({"limit": 0}, "limit must be a positive integer, or None; got 0"),
         ({"mode": "gray"}, "mode must be one of None, 'L', 'RGB'; got 'gray'"),

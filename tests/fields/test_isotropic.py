@@ -60,7 +60,7 @@ def test_a_denoiser_of_another_dimension_is_refused():
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("dim", [0, -1, 2.0, True, None, "3"])
 def test_a_bad_dimension_is_named(dim):
-    with pytest.raises(ValueError, match="dim must be the number of coordinates of a point, at least 1; got"):
+    with pytest.raises(ValueError, match=r"dim must be (an integer|the number of coordinates)"):
         IsotropicField(dim)
 
 

@@ -115,7 +115,7 @@ def test_bad_samples_are_refused_in_a_sentence(samples, message):
         ({"ridge": -1.0}, "ridge must be at least 0"),
         ({"validation_fraction": 1.0}, "validation_fraction must lie"),
         ({"device": "abacus"}, "device must be"),
-        ({"rank": True}, "rank must be a positive integer"),
+        ({"rank": True}, "rank must be an integer or None; got True"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
         ({"bandwidth_range": (0.1, 0.2, 0.3)}, "must be a pair"),
     ],

@@ -24,7 +24,7 @@ BAD = {
     r"embedding must have shape \(120, 2\)": {"embedding": np.zeros((120, 3))},
     "embedding must be finite": {"embedding": np.full((120, 2), np.nan)},
     "bandwidth must be a positive number": {"bandwidth": -1.0},
-    "bandwidth must be a positive number; got 'x'": {"bandwidth": "x"},
+    "bandwidth must be a finite number or None; got 'x'": {"bandwidth": "x"},
     "max_points must be a positive integer": {"max_points": 0},
     "seconds must be a positive number": {"seconds": 0},
     "title must be text": {"title": "  "},

@@ -130,7 +130,7 @@ def test_a_wrong_device_is_refused_before_anything_is_read():
 
 @pytest.mark.usefixtures("unchecked")
 def test_a_class_is_not_a_network(saved):
-    with pytest.raises(ArgumentError, match="network must be a torch module, like that of the fit"):
+    with pytest.raises(ArgumentError, match="network must be a torch module or None"):
         load(saved, network=torch.nn.Linear)
 
 
@@ -279,7 +279,7 @@ def test_without_an_owner_a_geometry_becomes_ones_own(uploads, tmp_path):
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", ["", "two words", "a/b/c", "../circle", 3], ids=repr)
 def test_what_is_no_name_on_the_hub_is_refused(uploads, name):
-    with pytest.raises(ArgumentError, match="repo_id must be a name on the hub, like 'somebody/circle'; got"):
+    with pytest.raises(ArgumentError, match=r"repo_id must be (a name on the hub, like 'somebody/circle'|text); got"):
         push_to_hub(tiny_geometry(), name)
     assert uploads == []
 

@@ -94,9 +94,9 @@ def test_the_first_landmarks_are_kept(tmp_path):
     [
         ({"dtype": "float8"}, "dtype must be None, 'float16' or 'bfloat16'; got 'float8'"),
         ({"n_landmarks": 0}, "n_landmarks must be a positive integer, or None for all; got 0"),
-        ({"n_landmarks": True}, "n_landmarks must be a positive integer"),
-        ({"n_landmarks": 2.5}, "n_landmarks must be a positive integer"),
-        ({"card": 3}, "card must be text in Markdown; got int"),
+        ({"n_landmarks": True}, "n_landmarks must be an integer or None; got True"),
+        ({"n_landmarks": 2.5}, "n_landmarks must be an integer or None; got 2.5"),
+        ({"card": 3}, "card must be text or None; got 3"),
     ],
 )
 def test_wrong_options_are_named(tmp_path, unchecked, options, message):

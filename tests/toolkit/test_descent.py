@@ -277,9 +277,9 @@ def test_gentle_landing_leaves_the_offset_of_the_theory():
 @pytest.mark.parametrize("count", [2.5, 0, True, "3"])
 def test_numbers_of_steps_are_positive_integers(unchecked, count):
     start = torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64)
-    with pytest.raises(ValueError, match="max_steps must be a positive integer; got"):
+    with pytest.raises(ValueError, match=r"max_steps must be an? (positive )?integer; got"):
         minimize(RoundField(), lambda x: x[:, 0], start, SIGMA, max_steps=count)
-    with pytest.raises(ValueError, match="n_steps must be a positive integer; got"):
+    with pytest.raises(ValueError, match=r"n_steps must be an? (positive )?integer; got"):
         gradient_flow(RoundField(), lambda x: x[:, 0], start, SIGMA, step=0.1, n_steps=count)
 
 

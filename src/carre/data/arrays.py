@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
+from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.data.image_dataset import SYMMETRIC, ImageDataset, Normalization
 from carre.files import AnyPath, DamagedFileError, existing_file, reason
@@ -30,6 +31,7 @@ _FAILURES = (
 )
 
 
+@check_arguments
 def load_arrays(path: AnyPath, *, normalization: Normalization = SYMMETRIC) -> ImageDataset:
     """Read images from a file of NumPy: npy, or npz with labels under `labels` or `y`, if there are any.
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from carre.arguments import check_arguments
 from carre.data.image_dataset import SYMMETRIC, ImageDataset, check_choice
 from carre.files import AnyPath, DamagedFileError, MissingFileError, existing_path, find_file, reason
 
@@ -43,6 +44,7 @@ _FAILURES = (
 )
 
 
+@check_arguments
 def load_cifar10(folder: AnyPath, split: str = "train", *, verify: bool = True) -> ImageDataset:
     """Read the photographs of CIFAR-10: 32 × 32, color, ten classes; pixels in [−1, 1].
 

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from carre.arguments import check_arguments
 from carre.boundary import ArgumentError, as_points
 
 # Whole numbers with so many different values at most, each on average in so many rows, are categories.
@@ -90,6 +91,7 @@ def column_units(values: Float[Tensor, "n dim"], scale: str) -> Float[Tensor, " 
     return torch.where(units > _RELATIVE_ROUNDING * columns.abs().amax(0), units, 1.0)
 
 
+@check_arguments
 def column_concerns(
     values: Any, names: Sequence[str] | None = None, *, units_matter: bool = True
 ) -> tuple[ColumnConcern, ...]:

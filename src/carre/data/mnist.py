@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.data.arrays import is_of_numpy, read_arrays
 from carre.data.image_dataset import ImageDataset, Normalization, check_choice
@@ -39,6 +40,7 @@ _IDX_DTYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 _IDX_BYTE = 8
 
 
+@check_arguments
 def load_mnist(folder: AnyPath, split: str = "train", *, verify: bool = True) -> ImageDataset:
     """Read the handwritten digits of MNIST: 28 × 28, gray, ten classes.
 

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.data.arrays import array_shapes, load_arrays
 from carre.data.cifar import holds_cifar10, load_cifar10
@@ -30,6 +31,7 @@ _RECOGNIZED = (
 )
 
 
+@check_arguments
 def load_images(
     path: AnyPath,
     *,
@@ -76,6 +78,7 @@ def load_images(
     return load(place, **given)
 
 
+@check_arguments
 def load_samples(
     path: AnyPath,
     *,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.data._delimited import INDEX, CellError, read_delimited
 from carre.data.arrays import array_shapes, read_arrays
@@ -83,6 +84,7 @@ class Table:
         return f"Table({self.name!r}, n={len(self)}, {names}, other={tuple(self.other)})"
 
 
+@check_arguments
 def load_table(
     path: AnyPath,
     *,
@@ -323,6 +325,7 @@ def _pyarrow(part: str = "") -> Any:
         raise ImportError("Parquet files need pyarrow; run: pip install 'carre[data]'") from error
 
 
+@check_arguments
 def write_table(path: AnyPath, columns: Mapping[str, Any]) -> None:
     """Write columns of equal length to a file; one that is there is replaced when the new one is complete.
 

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from carre.arguments import check_arguments
 from carre.backend import checked_memory, full_precision, outside, working_memory
 from carre.boundary import ArgumentError, as_points
 from carre.fields._compression import compress
@@ -29,6 +30,7 @@ _N_DENSITY_NEIGHBORS = 8
 _LEAST_RATIO = 1e-6
 
 
+@check_arguments
 class KernelField(Field):
     """The metric of a dataset by a weighted local covariance, from all samples or the nearest ones [THEORY §2e, §5].
 

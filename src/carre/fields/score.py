@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from carre.arguments import check_arguments
 from carre.boundary import ArgumentError, as_count, is_integer
 from carre.fields._compression import leading_factor
 from carre.fields.field import Bandwidth, Field
@@ -48,6 +49,7 @@ class TraceEstimate:
     error: Float[Tensor, " n"]
 
 
+@check_arguments
 class ScoreField(Field):
     """The metric G = ∂m/∂y = I + σ²∂s of a denoiser m, from products with its Jacobian.
 

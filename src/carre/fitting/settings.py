@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from carre.arguments import as_choice, check_arguments
 from carre.boundary import ArgumentError, is_integer
 from carre.fields.neural import LEAST_SCALE
 from carre.matching import LogUniform
@@ -27,6 +28,7 @@ _OF_TABLES = {
 METHODS = ("joint", "two-stage", "uncentered")
 
 
+@check_arguments
 @dataclass(frozen=True, eq=False)
 class FitSettings:
     """What a fit is told; the meaning of each is documented in `carre.fit`. None: from the data.
@@ -66,10 +68,8 @@ class FitSettings:
             value = getattr(self, name)
             if value is not None and not (is_integer(value) and value >= 1):
                 raise ArgumentError(name, "be a positive integer", got=repr(value))
-        if self.method not in METHODS:
-            raise ArgumentError("method", f"be one of {', '.join(METHODS)}", got=repr(self.method))
-        if self.block not in BLOCKS:
-            raise ArgumentError("block", f"be one of {', '.join(BLOCKS)}", got=repr(self.block))
+        as_choice(self.method, METHODS, name="method")
+        as_choice(self.block, BLOCKS, name="block")
         if (self.method == "two-stage") != (self.denoiser is not None):
             raise ArgumentError("denoiser", "be given with method='two-stage', and only then")
         if self.bandwidth is not None and not (isinstance(self.bandwidth, Real) and 0 < self.bandwidth < math.inf):
@@ -100,8 +100,6 @@ class FitSettings:
 
     def _check_network(self) -> None:
         """Refuse what is no network, and what does not go with one."""
-        if self.network is not None and not isinstance(self.network, (nn.Module, UNetSettings)):
-            raise ArgumentError("network", "be a torch module or UNetSettings(...)", got=repr(self.network))
         if self.own_network is not None and self.method == "two-stage":
             raise ArgumentError("network", "be None with method='two-stage', which builds its own around the denoiser")
         if self.own_network is not None and self.rank is not None:

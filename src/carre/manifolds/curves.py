@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.manifolds.finite import FiniteSet
 from carre.manifolds.manifold import Manifold, Options, Posterior
@@ -21,6 +22,7 @@ _NEWTON_STEPS = 12
 Parametrization = Callable[[Tensor], Tensor]
 
 
+@check_arguments
 class Curve(Manifold):
     """The arc-length-uniform distribution on a curve γ: [low, high] → R^D.
 
@@ -118,6 +120,7 @@ class Curve(Manifold):
         return self._quadrature._posterior(points, bandwidth)
 
 
+@check_arguments
 class ClosedCurve(Curve):
     """The arc-length-uniform distribution on a closed curve γ: [0, 2π) → R^D.
 

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.neighbors.index import Index, Neighbors, Queries, TorchIndex, corrected
 
@@ -21,6 +22,7 @@ FAISS_KINDS = ("exact", "hnsw", "ivf")
 _SAMPLES_PER_LIST = 39
 
 
+@check_arguments
 class FaissIndex(Index):
     """Nearest neighbors by faiss: exact, or approximate and faster for many samples.
 
@@ -106,6 +108,7 @@ class FaissIndex(Index):
         return None
 
 
+@check_arguments
 class SklearnIndex(Index):
     """Exact nearest neighbors by scikit-learn's brute force.
 
@@ -148,6 +151,7 @@ _BUILDERS: dict[str, Callable[..., Index]] = {
 KINDS = tuple(_BUILDERS)
 
 
+@check_arguments
 def build_index(samples: Any, kind: str = "auto", *, memory: int | None = None) -> Index:
     """Build an index over samples.
 
@@ -174,6 +178,7 @@ def checked_kind(kind: str) -> str:
     return kind
 
 
+@check_arguments
 def measure_recall(index: Any, queries: Tensor, n_neighbors: int) -> float:
     """Measure which share of the true neighbors an index finds. Ties count as found.
 

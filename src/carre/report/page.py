@@ -13,6 +13,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from carre.arguments import check_arguments
 from carre.boundary import as_count
 from carre.files import write_whole
 from carre.geometry import Geometry
@@ -30,6 +31,7 @@ _STYLES = ("page.css", "report.css")
 _SCRIPTS = ("unpacking.js", "colors.js", "drawing.js", "map.js", "explorer.js")
 
 
+@check_arguments
 def write_report(
     geometry: Geometry,
     X: Any,

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from carre.arguments import check_arguments
 from carre.boundary import ArgumentError, as_bandwidth
 from carre.fields import NeuralField, NoDenoiserError
 from carre.fields.neural import observed_scale
@@ -28,6 +29,7 @@ _KINDS = ("metric", "denoiser")
 _N_EXAMPLES = 3
 
 
+@check_arguments
 def export(
     geometry: Geometry,
     path: AnyPath | None = None,

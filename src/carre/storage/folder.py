@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.files import AnyPath, is_path, write_whole
 from carre.geometry import Geometry
@@ -24,6 +25,7 @@ from carre.storage.tensors import LoadError, pack
 CONFIG, TENSORS, CARD = "config.json", "model.safetensors", "README.md"
 
 
+@check_arguments
 def save(
     geometry: Geometry,
     folder: AnyPath,

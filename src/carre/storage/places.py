@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.files import AnyPath
 from carre.fitting import choose_device
@@ -22,6 +23,7 @@ from carre.storage.tensors import LoadArgumentError, LoadError
 _NAME = r"[\w\-]+[\w.\-]*"
 
 
+@check_arguments
 def load(
     name_or_folder: AnyPath,
     *,
@@ -58,8 +60,6 @@ def load(
         (1, 28, 28)
     """
     place = choose_device(device, torch.empty(0))
-    if network is not None and not isinstance(network, nn.Module):
-        raise ArgumentError("network", "be a torch module, like that of the fit", got=repr(network))
     if is_hub_name(name_or_folder) and not Path(name_or_folder).exists():
         folder = download(str(name_or_folder), revision=revision, token=token)
     else:
@@ -135,6 +135,7 @@ def download(name: str, *, revision: str | None, token: str | bool | None) -> Pa
         ) from error
 
 
+@check_arguments
 def push_to_hub(
     geometry: Geometry,
     repo_id: str,

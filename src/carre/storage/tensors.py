@@ -43,9 +43,6 @@ class LoadArgumentError(LoadError, ArgumentError):
 
 def learned_field(geometry: Geometry) -> NeuralField:
     """Return the network of a geometry; a geometry around another field has none to store."""
-    if not isinstance(geometry, Geometry):
-        remedy = "Give the geometry_ of an estimator"
-        raise ArgumentError("geometry", "be a carre.Geometry", got=type(geometry).__name__, remedy=remedy)
     if not isinstance(geometry.field, NeuralField):
         got = f"one of a {type(geometry.field).__name__}, which is not learned"
         raise ArgumentError("geometry", "be one of a NeuralField, such as a fit returns", got=got)

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from carre.arguments import check_arguments
 from carre.backend import Progress, in_parts
 from carre.boundary import ArgumentError, Points, as_count
 from carre.fields import Bandwidth, DataField, MetricField
@@ -91,6 +92,7 @@ class Minimum:
         return f"Minimum({len(self.reasons)} starts: {told}; best value {float(self.values[self.best]):.6g})"
 
 
+@check_arguments
 def minimize(
     field: MetricField | DataField,
     function: Callable[[Any], Any],
@@ -175,6 +177,7 @@ def minimize(
     )
 
 
+@check_arguments
 def gradient_flow(
     field: MetricField | DataField,
     function: Callable[[Any], Any],

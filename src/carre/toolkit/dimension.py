@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from carre.arguments import check_arguments
 from carre.backend import Progress
 from carre.boundary import ArgumentError
 from carre.fields import Bandwidth, DataField, MetricField, NeuralField, NoDenoiserError, ScoreField
@@ -41,6 +42,7 @@ _SCALE_FACTORS = (2**-0.5, 2**0.5)
 _ROWS_PER_DIMENSION, _EXTRA_ROWS = 2, 2
 
 
+@check_arguments
 def spectral_dimension(
     metric: Metric, method: str = "count", *, threshold: float = _TANGENT_ABOVE
 ) -> Float[Tensor, "*batch"]:
@@ -76,6 +78,7 @@ def spectral_dimension(
     return (ladder[..., :-1] - ladder[..., 1:]).argmax(-1).to(values.dtype)
 
 
+@check_arguments
 def eigenvalues(
     field: MetricField | DataField, points: Any, bandwidth: Bandwidth | None = None, *, progress: Progress | None = None
 ) -> Any:
@@ -100,6 +103,7 @@ def eigenvalues(
     return question.answer(lambda y, s: question.field.metric(y, s).eigenvalues(), progress=progress)
 
 
+@check_arguments
 def slope_dimension(
     field: MetricField | DataField, points: Any, bandwidth: Bandwidth | None = None, *, progress: Progress | None = None
 ) -> Any:
@@ -131,6 +135,7 @@ def slope_dimension(
     return question.answer(part, progress=progress)
 
 
+@check_arguments
 def local_dimension(
     field: MetricField | DataField,
     points: Any,
@@ -278,6 +283,7 @@ class DimensionEstimate:
         )
 
 
+@check_arguments
 def estimate_dimension(
     field: MetricField | DataField,
     points: Any,
@@ -405,6 +411,7 @@ class RankAdvice:
     reason: str
 
 
+@check_arguments
 def recommend_rank(dimensions: np.ndarray, rank: int, hull_dim: int) -> RankAdvice:
     """Recommend a rank from local dimensions that were found with another one.
 
@@ -433,6 +440,7 @@ def recommend_rank(dimensions: np.ndarray, rank: int, hull_dim: int) -> RankAdvi
     return RankAdvice(advice, dimension, f"2d + 2 for data of dimension up to {dimension}")
 
 
+@check_arguments
 def rank_cuts_off(profile: ScaleProfile, hull_dim: int, supported_from: float = 0.0) -> str | None:
     """Say that the rank is too small, if it is: its last eigenvalue should be near 0 at the chosen scale.
 

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from carre.arguments import check_arguments
 from carre.backend import Progress
 from carre.boundary import ArgumentError, checked_integer
 from carre.fields import Bandwidth, DataField, MetricField
@@ -21,6 +22,7 @@ from carre.toolkit.question import ask, ask_pairs
 _LANDINGS = 3
 
 
+@check_arguments
 @torch.no_grad()
 def exponential(
     field: MetricField | DataField,
@@ -75,6 +77,7 @@ def exponential(
     return path.to(question.given.tensor.device).in_units(question.given.units)
 
 
+@check_arguments
 @torch.no_grad()
 def logarithm(
     field: MetricField | DataField,
@@ -130,6 +133,7 @@ def logarithm(
     return pairs.given.restore_vectors(torch.where(path.connected[:, None], vectors, torch.nan))
 
 
+@check_arguments
 @torch.no_grad()
 def transport(
     field: MetricField | DataField,
@@ -168,8 +172,6 @@ def transport(
         array([-1.,  0.])
     """
     question = ask(field, vectors, bandwidth, name="vectors", task="transport").detached()
-    if not isinstance(path, Path):
-        raise ArgumentError("path", "be a Path", got=type(path).__name__, remedy="Path.through(nodes) makes one")
     if path.dim != question.field.dim:
         raise ArgumentError("path", f"run in the field's space, dimension {question.field.dim}", got=path.dim)
     if len(question.points) != len(path):

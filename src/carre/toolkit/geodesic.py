@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from carre.arguments import check_arguments
 from carre.backend import Progress
 from carre.boundary import ArgumentError, checked_integer
 from carre.fields import Bandwidth, DataField, MetricField
@@ -37,6 +38,7 @@ _LANDINGS = 2
 _SHORTEST_STEP, _SHORTEST_ENERGY_STEP = 1 / 32, 1 / 64
 
 
+@check_arguments
 @dataclass(frozen=True, eq=False)
 class Geodesic:
     """The shortest curves on the data between pairs of points: locally shortest, from where they start.
@@ -162,6 +164,7 @@ class Geodesic:
         return nodes, arrived
 
 
+@check_arguments
 @dataclass(frozen=True, eq=False)
 class EnergyGeodesic(Geodesic):
     """The curves of least energy in the metric (G + λI)⁻¹, which also exists off the data.
@@ -255,6 +258,7 @@ class EnergyGeodesic(Geodesic):
         return root(smooth) / ((1 + self.ridge) * (count + 1))
 
 
+@check_arguments
 @torch.no_grad()
 def distances(
     field: MetricField | DataField,

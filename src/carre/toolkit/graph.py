@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from carre.arguments import check_arguments
 from carre.backend import Progress, in_parts, working_memory
 from carre.boundary import ArgumentError
 from carre.fields import Bandwidth, DataField, MetricField
@@ -138,6 +139,7 @@ class SampleGraph:
         return coo_array((data, (rows, columns)), shape=(total, total)).tocsr()
 
 
+@check_arguments
 @torch.no_grad()
 def sample_graph(
     field: MetricField | DataField,

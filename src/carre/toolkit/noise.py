@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.arguments import check_arguments
 from carre.boundary import ArgumentError, as_points
 
 # Of the samples, so many at most, of which some are points to look around at.
@@ -57,6 +58,7 @@ class NoiseEstimate:
         return f"{self.value:.3g}{error} in every direction: {self.reason}"
 
 
+@check_arguments
 def estimate_noise(samples: Any, *, generator: torch.Generator | None = None) -> NoiseEstimate:
     """Estimate the noise of samples X = M + τε, from the samples alone; claim it only where it can be told.
 

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.arguments import check_arguments
 from carre.backend import Progress
 from carre.boundary import ArgumentError, as_points
 from carre.fields import DataField, KernelField, MetricField
@@ -83,6 +84,7 @@ class ScaleProfile:
         return admissible
 
 
+@check_arguments
 def choose_bandwidth(
     field: MetricField,
     samples: Any,
@@ -231,6 +233,7 @@ class LocalScales:
     gap: np.ndarray
 
 
+@check_arguments
 def choose_local_bandwidths(
     field: MetricField | DataField, points: Any, profile: ScaleProfile, *, progress: Progress | None = None
 ) -> LocalScales:
@@ -305,6 +308,7 @@ class KernelChoice:
     reason: str
 
 
+@check_arguments
 def choose_kernel(
     samples: Any,
     *,

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from carre.arguments import check_arguments
 from carre.backend import Progress
 from carre.fields import Bandwidth, DataField, MetricField
 from carre.metric import Metric, principal_angles
@@ -57,6 +58,7 @@ class TangentFrame:
         return torch.einsum("nda,n...a->n...d", self.basis, coordinates)
 
 
+@check_arguments
 def tangent_frame(metric: Metric, dimension: int | None = None) -> TangentFrame:
     """Split the eigenvectors of G into tangent and normal ones.
 
@@ -118,6 +120,7 @@ def largest_dimension(question: Question, dimension: int | None) -> int:
     return max(1, int(counts.max()))
 
 
+@check_arguments
 def tangent_basis(
     field: MetricField | DataField,
     points: Any,
@@ -151,6 +154,7 @@ def tangent_basis(
     )
 
 
+@check_arguments
 def project(
     field: MetricField | DataField,
     points: Any,
@@ -186,6 +190,7 @@ def project(
     return question.answer(part, directions, as_points=True, progress=progress)
 
 
+@check_arguments
 def tangent_angles(
     field: MetricField | DataField,
     points: Any,

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.matching import BandwidthDistribution
 from carre.networks import MetricModel
@@ -63,6 +64,7 @@ class Progress:
     phase: str = "learning"
 
 
+@check_arguments
 def train(
     model: nn.Module,
     samples: Float[Tensor, "n dim"],
