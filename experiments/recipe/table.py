@@ -99,7 +99,7 @@ def ingredients_table(key: tuple[Any, ...], rows: list[dict[str, Any]]) -> str:
         "0.125 / 0.5 | predictive score | seconds |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for (variant,), some in groups.items():
+    for (variant,), some in sorted(groups.items(), key=lambda group: group[0] != ("default",)):
         error = spread([row["error"] for row in some])
         ratio = statistics.mean(row["error_there"] / row["range_finder"] for row in some)
         exact = [row["G"] for row in some if "G" in row]
