@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from numbers import Real
+from types import NoneType
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -46,6 +49,14 @@ class ArgumentError(ValueError):
 def _argument_error(kind: type[ArgumentError], argument: str, must: str, got: object, remedy: str) -> ArgumentError:
     """Make an error again in another process."""
     return kind(argument, must, got=got, remedy=remedy)
+
+
+# What NumPy, and what only looks like an array, raise where there is none.
+_UNREADABLE = (TypeError, ValueError, RuntimeError, AttributeError, ArithmeticError, LookupError, OSError)
+_MOST_SAID = 150
+# Of points, whose squares are summed over columns; and of σ, whose squares and their reciprocals are numbers.
+_MOST = {torch.float32: 1e17, torch.float64: 1e150}
+_SCALES = {torch.float32: (1e-18, 1e18), torch.float64: (1e-150, 1e150)}
 
 
 @runtime_checkable
@@ -160,22 +171,105 @@ def checked_integer(value: Any, *, name: str, least: int, most: float = math.inf
     return count
 
 
-def as_array(values: Any, name: str) -> np.ndarray:
-    """Return something as an array; masked values, of which only the mask knows, are refused.
+def as_dense(values: Any, name: str) -> np.ndarray | Tensor:
+    """Return something as a plain array or tensor whose numbers are all there, and refuse what is none.
+
+    The one place that knows the kinds of arrays there are: an answer never depends on what a mask, a sparse or a nested
+    layout hides.
+
+    Args:
+        values: An array, a tensor, nested lists, or what has ``__array__``.
+        name: What errors call it.
 
     Example:
-        >>> as_array([[1.0, 2.0]], "X").shape
+        >>> as_dense([[1.0, 2.0]], "X").shape
         (1, 2)
-        >>> as_array(np.ma.masked_greater([1.0, 1e6], 10.0), "X")
+        >>> as_dense(np.ma.masked_greater([1.0, 1e6], 10.0), "X")
         Traceback (most recent call last):
             ...
         carre.boundary.ArgumentError: X must not be masked; got 1 masked value. Leave such rows out, or fill them in
+        >>> as_dense(torch.eye(2).to_sparse(), "X")
+        Traceback (most recent call last):
+            ...
+        carre.boundary.ArgumentError: X must be dense; got a tensor of layout torch.sparse_coo. Use X.to_dense()
     """
-    if np.ma.is_masked(values):
-        count = int(np.ma.getmaskarray(values).sum())
-        got = f"{count:,} masked value{'s' * (count > 1)}"
+    if isinstance(values, Tensor):
+        return _plain_tensor(values, name)
+    if hasattr(values, "toarray"):
+        raise ArgumentError(name, "be dense", got="a sparse matrix", remedy=f"Use {name}.toarray()")
+    kinds = getattr(values, "dtypes", ())
+    if any("categor" in str(kind).lower() for kind in (kinds if np.iterable(kinds) else [kinds])):
+        raise ArgumentError(name, "be numeric", got="categories", remedy="Choose columns of numbers")
+    try:
+        array = np.asanyarray(values)
+    except _UNREADABLE as error:
+        got = f"a {type(values).__name__} that NumPy cannot read ({str(error).strip().splitlines()[0][:_MOST_SAID]})"
+        remedy = "Rows must be equally long; use torch.stack for a list of tensors"
+        raise ArgumentError(name, "be an array, a tensor or nested lists of numbers", got=got, remedy=remedy) from error
+    hidden = _hidden(array) or (_hidden(values) if isinstance(values, (list, tuple)) else 0)
+    if hidden:
+        got = f"{hidden:,} masked value{'s' * (hidden > 1)}"
         raise ArgumentError(name, "not be masked", got=got, remedy="Leave such rows out, or fill them in")
-    return np.asarray(values)
+    if array.dtype == object and array.ndim > 0:
+        return _from_objects(array, name)
+    if array.dtype.kind == "c":
+        raise ArgumentError(name, "be real; Complex data not supported")
+    if array.dtype.kind not in "fiub":
+        got = f"dtype {array.dtype}" if array.dtype != object else f"a {type(values).__name__}"
+        raise ArgumentError(name, "be numeric", got=got, remedy="Give an array of numbers")
+    return np.asarray(array)
+
+
+class NoNumberError(ArgumentError, TypeError):
+    """An array that holds other things than numbers; of both kinds, as scikit-learn wants it.
+
+    Example:
+        >>> as_dense([[1.0, {}]], "X")
+        Traceback (most recent call last):
+            ...
+        carre.boundary.NoNumberError: X must be numeric; got a dict in it. The argument must be no string but numbers
+    """
+
+
+def _from_objects(array: np.ndarray, name: str) -> np.ndarray:
+    """Return numbers that came as objects, such as Decimals; None is a missing one. Text is none, whatever it shows."""
+    other = next((value for value in array.flat if not isinstance(value, (Real, Decimal, np.bool_, NoneType))), None)
+    if other is not None:
+        remedy = "The argument must be no string but numbers"
+        raise NoNumberError(name, "be numeric", got=f"a {type(other).__name__} in it", remedy=remedy)
+    try:
+        return array.astype(np.float64)
+    except OverflowError as error:
+        raise ArgumentError(name, "be finite", got="a whole number beyond those of float64") from error
+
+
+def _plain_tensor(tensor: Tensor, name: str) -> Tensor:
+    """Refuse tensors without values of their own in memory, or of which only some count."""
+    dense = tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized or tensor.is_meta)
+    if tensor.is_complex():
+        raise ArgumentError(name, "be real; Complex data not supported")
+    if dense and type(tensor) is Tensor:
+        return tensor.resolve_neg()
+    if not dense:
+        got = "a nested" if tensor.is_nested else "a quantized" if tensor.is_quantized else "a meta"
+        got = (
+            f"{got} tensor" if tensor.layout in (torch.strided, torch.jagged) else f"a tensor of layout {tensor.layout}"
+        )
+        remedy = "Use X.dequantize()" if tensor.is_quantized else "Use X.to_dense()"
+        remedy = "Give one with values" if tensor.is_meta or tensor.is_nested else remedy.replace("X", name)
+        raise ArgumentError(name, "be dense", got=got, remedy=remedy)
+    if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+        # As of torch.masked: a tensor that holds others, and has a meaning of its own.
+        got, remedy = f"a {type(tensor).__name__}", "Give a plain tensor of the values that count"
+        raise ArgumentError(name, "be an array or a plain tensor", got=got, remedy=remedy)
+    return tensor.as_subclass(Tensor)
+
+
+def _hidden(values: Any) -> int:
+    """Count the values that masks hide, also those of arrays in a list, which NumPy would show."""
+    if isinstance(values, (list, tuple)):
+        return sum(_hidden(value) for value in values if isinstance(value, (list, tuple, np.ma.MaskedArray)))
+    return int(np.ma.getmaskarray(values).sum()) if np.ma.is_masked(values) else 0
 
 
 def as_points(points: Any, *, dim: int | None = None, name: str = "points") -> Points:
@@ -184,31 +278,36 @@ def as_points(points: Any, *, dim: int | None = None, name: str = "points") -> P
     Integers and half precision become float32 or float64; the input is never modified.
     """
     is_array = not isinstance(points, Tensor)
-    tensor = points if isinstance(points, Tensor) else _from_array(points, name)
-    if tensor.is_complex():
-        raise ArgumentError(name, "be real; Complex data not supported")
-    if tensor.dtype not in (torch.float32, torch.float64):
-        tensor = tensor.to(torch.float32 if tensor.dtype in (torch.float16, torch.bfloat16) else torch.float64)
+    tensor = as_numbers(points, name)
     if tensor.ndim != 2:
         remedy = "Reshape a single point with point[None, :]"
         raise ArgumentError(name, f"have shape (n, {dim or 'dim'})", got=tuple(tensor.shape), remedy=remedy)
     if dim is not None and tensor.shape[1] != dim:
         raise ArgumentError(name, f"have {dim} columns, like the samples of the fit", got=tensor.shape[1])
     if tensor.shape[0] == 0 or tensor.shape[1] == 0:
-        raise ArgumentError(name, "not be empty", got=f"shape {tuple(tensor.shape)}")
-    if not is_finite(tensor):
-        raise ArgumentError(name, "be finite; it contains NaN or infinity", remedy="Drop or impute those rows")
+        of = "sample" if tensor.shape[0] == 0 else "feature"
+        got = f"0 {of}(s) (shape={tuple(tensor.shape)}) while a minimum of 1 is required"
+        raise ArgumentError(name, "not be empty", got=got, remedy="Give some")
+    if not is_finite(tensor, _MOST[tensor.dtype]):
+        if not is_finite(tensor):
+            raise ArgumentError(name, "be finite; it contains NaN or infinity", remedy="Drop or impute those rows")
+        must = f"lie within ±{_MOST[tensor.dtype]:g} in {_in_words(tensor)}: squares would overflow"
+        raise ArgumentError(name, must, got=f"{float(tensor.abs().amax()):g}", remedy="Divide it by a constant")
     return Points(tensor, is_array)
 
 
-def is_finite(tensor: Tensor) -> bool:
-    """Say whether all numbers are finite: where their sum is, in one pass; the sum of large ones may overflow.
+def is_finite(tensor: Tensor, most: float = math.inf) -> bool:
+    """Say whether all numbers are finite, and lie within bounds: where their norm does, in one pass.
 
     Example:
         >>> is_finite(torch.tensor([1e308, 1e308], dtype=torch.float64)), is_finite(torch.tensor([torch.nan]))
         (True, False)
+        >>> is_finite(torch.tensor([3.0, 4.0]), 4.0), is_finite(torch.tensor([3.0, 5.0]), 4.0)
+        (True, False)
     """
-    return math.isfinite(tensor.detach().sum().item()) or bool(torch.isfinite(tensor).all())
+    norm = torch.linalg.vector_norm(tensor.detach()).item()
+    # The norm of large numbers may overflow, and that of many is larger than each.
+    return norm < most or bool((torch.isfinite(tensor) & (tensor.abs() <= most)).all())
 
 
 def as_images(images: Any, *, sample_shape: tuple[int, int, int] | None = None, name: str = "images") -> Points:
@@ -226,7 +325,7 @@ def as_images(images: Any, *, sample_shape: tuple[int, int, int] | None = None, 
         torch.Size([5, 64])
     """
     is_array = not isinstance(images, Tensor)
-    given = images if isinstance(images, Tensor) else np.asarray(images)
+    given = as_dense(images, name)
     shape = tuple(given.shape)
     if len(shape) != 4:
         wanted = ("channels", "height", "width") if sample_shape is None else sample_shape
@@ -250,30 +349,48 @@ def as_images(images: Any, *, sample_shape: tuple[int, int, int] | None = None, 
     return Points(as_points(flat, name=name).tensor, is_array, (channels, height, width))
 
 
-def _from_array(points: Any, name: str) -> Tensor:
-    array = np.asarray(points)
-    if array.dtype.kind not in "fiub":
-        raise ArgumentError(name, "be numeric", got=f"dtype {array.dtype}")
+def as_numbers(values: Any, name: str) -> Tensor:
+    """Return something as a real tensor of any shape, float32 or float64; memory is shared where it can be.
+
+    Example:
+        >>> as_numbers(np.array([1, 2], dtype=">i2"), "values")
+        tensor([1., 2.], dtype=torch.float64)
+    """
+    given = as_dense(values, name)
+    tensor = given if isinstance(given, Tensor) else _from_array(given)
+    if tensor.dtype not in _MOST:
+        tensor = tensor.to(torch.float32 if tensor.dtype in (torch.float16, torch.bfloat16) else torch.float64)
+    return tensor
+
+
+def _from_array(array: np.ndarray) -> Tensor:
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
     flags = array.flags
-    if flags.c_contiguous and flags.writeable and array.dtype.isnative:
+    if flags.c_contiguous and flags.writeable and flags.aligned and array.dtype.isnative:
         return torch.from_numpy(array)
     # Read-only, non-contiguous and byte-swapped arrays are copied; torch would refuse or warn.
-    array = np.require(array, dtype=array.dtype.newbyteorder("="), requirements=["C", "W"])
+    array = np.require(array, dtype=array.dtype.newbyteorder("="), requirements=["C", "W", "A"])
     return torch.from_numpy(array)
 
 
 def as_bandwidth(bandwidth: Any, points: Float[Tensor, "n dim"], *, name: str = "bandwidth") -> Float[Tensor, " n"]:
     """Broadcast a bandwidth to one positive σ per point, on the device and in the dtype of the points."""
-    if isinstance(bandwidth, float) and 0 < bandwidth < math.inf:
+    least, most = _SCALES[points.dtype]
+    if isinstance(bandwidth, float) and least <= bandwidth <= most:
         return points.new_full((), bandwidth).expand(len(points))
-    try:
-        sigma = torch.as_tensor(bandwidth, dtype=points.dtype, device=points.device)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ArgumentError(name, "be a number, or one per point", got=repr(bandwidth)) from error
+    sigma = as_numbers(bandwidth, name)
     if sigma.ndim > 1 or (sigma.ndim == 1 and len(sigma) not in (1, len(points))):
         raise ArgumentError(name, f"be a number or have shape ({len(points)},)", got=tuple(sigma.shape))
-    if not bool((torch.isfinite(sigma) & (sigma > 0)).all()):
-        raise ArgumentError(name, "be positive and finite (it is a standard deviation)", got=bandwidth)
-    return sigma.expand(len(points))
+    if not bool(((sigma >= least) & (sigma <= most)).all()):
+        low, high = float(sigma.min()), float(sigma.max())
+        got = repr(bandwidth) if sigma.ndim == 0 else f"{low:g}" if low == high else f"values from {low:g} to {high:g}"
+        if not 0 < low <= high < math.inf:
+            raise ArgumentError(name, "be positive and finite (it is a standard deviation)", got=got)
+        must = f"lie between {least:g} and {most:g} in {_in_words(points)}, where its square is a number"
+        raise ArgumentError(name, must, got=got, remedy="Give points in float64, or in other units")
+    return sigma.to(points).expand(len(points))
+
+
+def _in_words(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -12,7 +12,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
+from carre.boundary import as_dense, as_points
 from carre.data import Table
+from carre.data.frames import is_frame, read_frame
 from carre.fitting import fit
 from carre.geometry import Geometry, is_dataset
 from carre.networks import UNetSettings
@@ -113,8 +115,13 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
     def _validated(self, X: Any, *, reset: bool) -> Any:
         """Check tables as scikit-learn does; what it does not know, tensors and images, is left to the geometry."""
         is_ours = isinstance(X, (Tensor, Table)) or is_dataset(X) or hasattr(X, "obsm")
-        if is_ours or len(getattr(X, "shape", (0, 0))) > 2:
+        if is_ours:
             return X
-        values = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
+        # Values are checked as everywhere: scikit-learn takes text and dates for numbers, and shows what masks hide.
+        values = read_frame(X, None, name="X")[0] if is_frame(X) else as_dense(X, "X")
+        if values.ndim > 2:
+            return values
+        values = as_points(values, name="X").tensor.numpy()
+        validate_data(self, X if is_frame(X) else values, reset=reset, skip_check_array=True)
         names = getattr(self, "feature_names_in_", None) if reset else None
         return values if names is None else Table(values, tuple(map(str, names)))

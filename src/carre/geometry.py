@@ -16,7 +16,7 @@ from torch import Tensor
 from carre import toolkit
 from carre.arguments import check_arguments
 from carre.backend import Progress, working_memory
-from carre.boundary import ArgumentError, Points, as_array, as_bandwidth, as_images, as_points, is_integer
+from carre.boundary import ArgumentError, Points, as_bandwidth, as_dense, as_images, as_points, is_integer
 from carre.data import Normalization, Table
 from carre.data.frames import FrameNames, is_frame, read_frame, refuse_anndata
 from carre.fields import Bandwidth, DataField, MetricField
@@ -300,7 +300,7 @@ class Geometry(DataField):
         """
         shape = self._image_shape("to_images")
         values = points.nodes if isinstance(points, Path) else points
-        values = values if isinstance(values, Tensor) else np.asarray(values)
+        values = as_dense(values, "points")
         if tuple(values.shape[-3:]) == shape:
             return values
         if values.ndim == 0 or values.shape[-1] != self.dim:
@@ -348,8 +348,9 @@ class Geometry(DataField):
             points = self._images_of(points, name)
         elif name not in _VECTORS:
             refuse_anndata(points, name)
+            points = as_dense(points, name)
             self._check_normalized(points, name)
-        points = points if isinstance(points, Tensor) else as_array(points, name)
+        points = as_dense(points, name)
         shape = tuple(points.shape)
         if single and (len(shape) == 1 or shape == self.sample_shape):
             points, shape = points[None], (1, *shape)
@@ -437,11 +438,10 @@ class Geometry(DataField):
         remedy = "Make a dataset with that normalization, or give its images"
         raise ArgumentError(name, must, got=dataset.normalization, remedy=remedy)
 
-    def _check_normalized(self, points: Any, name: str) -> None:
+    def _check_normalized(self, values: np.ndarray | Tensor, name: str) -> None:
         """Refuse whole numbers, and warn of numbers in [0, 1], where the samples of the fit were normalized pixels."""
         if self.normalization is None or self.sample_shape is None:
             return
-        values = points if isinstance(points, Tensor) else np.asarray(points)
         whole = not (values.is_floating_point() or values.is_complex()) if isinstance(values, Tensor) else False
         must, remedy = "be normalized like the samples of the fit", f"Use geometry.normalization.encode({name})"
         if whole or (isinstance(values, np.ndarray) and values.dtype.kind in "iub"):

@@ -174,7 +174,7 @@ def test_what_cannot_be_done_gets_a_sentence(call, sentence):
 
 @pytest.mark.parametrize(
     ("values", "message"),
-    [(["a"] * N, "f must be real numbers"), ([np.nan] * N, "f must be finite"), ([1.0], "f must have one row per")],
+    [(["a"] * N, "f must be numeric"), ([np.nan] * N, "f must be finite"), ([1.0], "f must have one row per")],
     ids=["words", "NaN", "too few"],
 )
 def test_values_must_be_numbers(circle, values, message):

@@ -98,7 +98,7 @@ def read_frame(frame: Any, wanted: Sequence[str] | None, *, name: str) -> tuple[
     if kind is None:
         must, got = "be a data frame of pandas or polars, in memory", f"a {type(frame).__name__}"
         raise ArgumentError(name, must, got=got, remedy="Use its to_pandas() or collect(), if it has one")
-    if wanted is not None and names_of(frame, name) is not None:
+    if names_of(frame, name) is not None and wanted is not None:
         missing = [column for column in wanted if column not in frame.columns]
         if missing:
             must, got = f"have the columns of the fit, {', '.join(wanted)}", f"none called {', '.join(missing)}"

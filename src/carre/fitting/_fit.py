@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.backend.memory import progress_bar
-from carre.boundary import ArgumentError, Points, as_array, as_images, as_points
+from carre.boundary import ArgumentError, Points, as_dense, as_images, as_points
 from carre.data import ColumnWarning, Normalization, Table, column_concerns
 from carre.data.columns import column_units
 from carre.data.frames import is_frame, names_of, read_frame, refuse_anndata
@@ -46,8 +46,6 @@ _N_SELECTION, _FEWEST_SELECTION, _NUMBERS_IN_SELECTION = 512, 64, 2**24
 # What the user has said and training does not see, so that an error about a checkpoint can name it.
 _FACTS = ("method", "width", "n_blocks", "block", "reduce", "validation_fraction")
 _FEW_SAMPLES, _MOST_LANDMARKS = 20, 5000
-# Squares of larger samples, summed over columns, do not fit into float32.
-_LARGEST = 1e17
 
 
 def fit(
@@ -216,18 +214,14 @@ def accept_samples(X: Any, *, scale: str = "none") -> Samples:
     elif is_dataset(X):
         X = X.images
     elif is_frame(X):
-        names, (X, _) = names_of(X), read_frame(X, None, name="X")
-    elif hasattr(X, "toarray"):
-        raise ArgumentError("X", "be dense", got="a sparse matrix", remedy="Use X.toarray()")
+        (X, _), names = read_frame(X, None, name="X"), names_of(X)
     refuse_anndata(X, "X")
-    values = X if isinstance(X, Tensor) else as_array(X, "X")
+    values = as_dense(X, "X")
     if normalization is None:
         _warn_of_last_channels(values)
     points = as_points(values, name="X") if values.ndim <= 2 else as_images(values, name="X")
     if len(points.tensor) < 2:
         raise ArgumentError("X", "have at least 2 samples", got=f"{len(points.tensor)} sample (n_samples = 1)")
-    if float(points.tensor.detach().abs().amax()) > _LARGEST:
-        raise ArgumentError("X", f"lie within ±{_LARGEST:g}: squares would overflow. Divide it by a constant")
     if scale != "none" and points.sample_shape is not None:
         raise ArgumentError("scale", "be 'none' for images, whose pixels are alike", got=repr(scale))
     return Samples(points.in_units(column_units(points.tensor.detach(), scale)), names, normalization)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from carre.arguments import check_arguments
 from carre.backend import Progress
-from carre.boundary import ArgumentError, is_finite
+from carre.boundary import ArgumentError, as_numbers, is_finite
 from carre.fields import Bandwidth, DataField, MetricField
 from carre.metric import LowRankMetric, batched_eigh
 from carre.neighbors import build_index
@@ -419,10 +418,7 @@ def _least_squares(
 
 def real_values(values: Any, samples: Float[Tensor, "n dim"], *, name: str) -> Float[Tensor, "n ..."]:
     """Accept finite numbers, one row per sample, on the device and in the dtype of the samples."""
-    array = values.detach() if isinstance(values, Tensor) else np.asarray(values)
-    if isinstance(array, np.ndarray) and array.dtype.kind not in "fiub":
-        raise ArgumentError(name, "be real numbers", got=f"dtype {array.dtype}")
-    tensor = torch.as_tensor(array).to(samples)
+    tensor = as_numbers(values, name).detach().to(samples)
     n = len(samples)
     if tensor.ndim == 0 or len(tensor) != n:
         raise ArgumentError(name, f"have one row per sample, shape ({n}, ...)", got=tuple(tensor.shape))

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carre.backend import Progress
-from carre.boundary import ArgumentError, as_points, checked_integer
+from carre.boundary import ArgumentError, as_dense, as_points, checked_integer
 from carre.fields import MetricField
 from carre.neighbors import build_index
 from carre.toolkit.landing import lengths, pull, walked_distance
@@ -75,7 +75,7 @@ class Path:
 
         No field is asked whether they stay on the data.
         """
-        given = nodes if isinstance(nodes, Tensor) else np.asarray(nodes)
+        given = as_dense(nodes, "nodes")
         if given.ndim not in (2, 3) or given.shape[-2] < 2:
             raise ArgumentError("nodes", "have shape (paths, nodes, dim) with at least 2 nodes", got=tuple(given.shape))
         flat = as_points(given.reshape(-1, given.shape[-1]), name="nodes").tensor.detach()

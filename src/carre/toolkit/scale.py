@@ -14,7 +14,7 @@ from torch import Tensor
 
 from carre.arguments import check_arguments
 from carre.backend import Progress
-from carre.boundary import ArgumentError, as_points
+from carre.boundary import ArgumentError, as_numbers, as_points
 from carre.fields import DataField, KernelField, MetricField
 from carre.metric import AffineFrame
 from carre.neighbors import build_index
@@ -171,7 +171,7 @@ def choose_bandwidth(
 
 def _checked_grid(grid: Any, *, name: str = "grid") -> np.ndarray:
     """Check candidates for σ: positive, finite, ascending."""
-    array = np.asarray(grid, dtype=np.float64)
+    array = as_numbers(grid, name).double().cpu().numpy()
     is_list = array.ndim == 1 and len(array) > 0
     if not (is_list and (np.diff(array, prepend=0.0) > 0).all() and np.isfinite(array).all()):
         raise ArgumentError(name, "be positive and ascending", got=grid)
