@@ -364,7 +364,7 @@ def test_two_nodes_of_a_thread_are_the_ends(arcs):
     [
         ({"finest": 0.3}, "finest must be at most the bandwidth"),
         ({"finest": -0.1}, "finest must be positive"),
-        ({"finest": "a"}, "finest must be a number"),
+        ({"finest": "a"}, "finest must be numeric"),
         ({"slope": 0.0}, "slope must be a positive number"),
         ({"slope": math.inf}, "slope must be a finite number"),
         ({"landing": 0.0}, "landing must be a positive number"),
