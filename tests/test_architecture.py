@@ -37,7 +37,7 @@ ORDER = [
     "estimator",
     "cli",
 ]
-LONGEST, MOST_FILES, MOST_LINES = 500, 140, 25_300
+LONGEST, MOST_FILES, MOST_LINES = 500, 140, 26_300
 FILES = sorted(ROOT.rglob("*.py"))
 
 
