@@ -18,6 +18,7 @@ from carre.data.frames import is_frame, read_frame
 from carre.fitting import fit
 from carre.geometry import Geometry, is_dataset
 from carre.networks import UNetSettings
+from carre.training import Checkpoint
 
 
 class MetricMatching(BaseEstimator):  # type: ignore[misc]
@@ -65,7 +66,7 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         validation_fraction: float = 0.1,
         mixed_precision: bool | None = None,
         cuda_graph: bool = True,
-        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         device: str | torch.device | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = True,

@@ -1,15 +1,29 @@
-"""Files: written whole or not at all, and what is said of those that are missing, damaged or of another kind."""
+"""Files: written whole or not at all, and what is said of those that are missing, damaged or of another kind.
+
+While a file or a folder is written, two of ours stand beside it: what is written, and a lock, which ends with its
+process. Their names are always the same: what a killed process leaves is swept by the next one that writes there.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-import secrets
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 from carre.boundary import ArgumentError
 
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+_LONGEST_NAME = 200
+# What this context is alone with already: who writes into what is theirs does not meet themselves.
+_held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
 # A path as people write it.
 AnyPath = str | os.PathLike[str]
 
@@ -30,13 +44,22 @@ class DamagedFileError(ValueError):
     """
 
 
+class BusyError(ArgumentError):
+    """Somebody else is writing to the same place."""
+
+
+class UnwritableError(ArgumentError, OSError):
+    """A file or a folder could not be written: no permission, a full disk, a name that is too long."""
+
+
 class MissingFileError(ArgumentError, FileNotFoundError):
     """A folder is there, but not the files that it should hold."""
 
 
 def is_path(value: object) -> bool:
     """Say whether something is a path of a file or a folder; an empty one would be the working directory."""
-    return isinstance(value, str | os.PathLike) and isinstance(os.fspath(value), str) and bool(os.fspath(value))
+    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    return isinstance(path, str) and bool(path) and "\0" not in path
 
 
 def existing_path(path: AnyPath, remedy: str, name: str = "path") -> Path:
@@ -76,6 +99,90 @@ def reason(error: BaseException) -> str:
     return str(error).partition("\n")[0].rstrip(" :") or type(error).__name__
 
 
+def beside(file: Path, what: str) -> Path:
+    """Name a file of ours that stands beside another one while that is written; its ending is the same.
+
+    Example:
+        >>> beside(Path("tables/points.csv"), "lock").name
+        '.carre.lock.points.csv'
+    """
+    name = file.name
+    if len(os.fsencode(name)) > _LONGEST_NAME:
+        name = hashlib.sha256(os.fsencode(name)).hexdigest() + file.suffix
+    return file.with_name(f".carre.{what}.{name}")
+
+
+@contextmanager
+def writing(file: Path, name: str = "the output") -> Iterator[None]:
+    """Word what the system says when something cannot be written."""
+    try:
+        yield
+    except UnwritableError:
+        raise
+    except OSError as error:
+        got = f"{str(file)!r}, which could not be written: {error.strerror or error}"
+        raise UnwritableError(name, "be a place where files can be written", got=got) from error
+
+
+@contextmanager
+def alone(file: Path, name: str = "the output") -> Iterator[None]:
+    """Be the only one who writes a file or a folder, for a while; who else wants to is told at once.
+
+    Args:
+        file: The file or the folder, of which only the folder around has to exist.
+        name: What errors call it.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     with alone(Path(folder, "model")):
+        ...         print([lock.name for lock in Path(folder).iterdir()])
+        ...     list(Path(folder).iterdir())
+        ['.carre.lock.model']
+        []
+    """
+    place = file.parent.resolve() / file.name
+    if place in _held.get():
+        yield
+        return
+    lock = beside(place, "lock")
+    with writing(file, name):
+        descriptor = _open_locked(lock)
+    if descriptor is None:
+        must, remedy = "be written by one program at a time", "Wait until that is done, or choose another name"
+        raise BusyError(name, must, got=f"{str(file)!r}, which another one is writing", remedy=remedy)
+    token = _held.set(_held.get() | {place})
+    try:
+        yield
+    finally:
+        _held.reset(token)
+        # While it is locked: after that it may be somebody else's.
+        with suppress(OSError):
+            lock.unlink()
+        os.close(descriptor)
+
+
+def _open_locked(lock: Path) -> int | None:
+    """Open a file and lock it; None where somebody else has. Where a system knows no locks, nobody has."""
+    while True:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            if sys.platform == "win32":
+                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            else:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            os.close(descriptor)
+            return None
+        except OSError:
+            return descriptor
+        # Whoever had it may have removed it meanwhile: then this is a lock on nothing.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), lock.stat()):
+                return descriptor
+        os.close(descriptor)
+
+
 def check_output(path: AnyPath, suffixes: Sequence[str]) -> Path:
     """Refuse, before any work, an output that ends in none of the suffixes, or one that would replace a folder."""
     file, given = Path(path).expanduser(), repr(str(path))
@@ -90,11 +197,11 @@ def check_output(path: AnyPath, suffixes: Sequence[str]) -> Path:
 
 
 @contextmanager
-def written_whole(file: Path, *, partial: Path | None = None) -> Iterator[Path]:
-    """Give a name beside a file to write to; at the end that takes the file's place, or vanishes.
+def written_whole(file: Path) -> Iterator[Path]:
+    """Give a name beside a file to write to, with the same ending; at the end that takes the file's place, or vanishes.
 
     What is there is replaced in one stroke, when the new content is on the disk: what is renamed before that can be
-    empty after a crash. Without a ``partial`` name, it is one that nobody else writes to, with the same ending.
+    empty after a crash.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -104,25 +211,32 @@ def written_whole(file: Path, *, partial: Path | None = None) -> Iterator[Path]:
         ...     [(file.name, file.read_text()) for file in Path(folder).iterdir()]
         [('numbers.txt', '1 2 3')]
     """
-    beside = partial or file.with_name(f".{file.stem}.{secrets.token_hex(4)}{file.suffix}")
-    try:
-        yield beside
-        # Opened for writing: some systems refuse to have a file on the disk that is open for reading.
-        with beside.open("rb+") as stream:
-            os.fsync(stream.fileno())
-        os.replace(beside, file)
-    finally:
-        beside.unlink(missing_ok=True)
-    # The new name should be on the disk, too; only POSIX systems can open a folder.
+    partial = beside(file, "partial")
+    with alone(file), writing(file):
+        # A former one may be a link to somewhere else.
+        partial.unlink(missing_ok=True)
+        try:
+            yield partial
+            # Opened for writing: some systems refuse to have a file on the disk that is open for reading.
+            with partial.open("rb+") as stream:
+                os.fsync(stream.fileno())
+            os.replace(partial, file)
+        finally:
+            partial.unlink(missing_ok=True)
+    sync_names(file.parent)
+
+
+def sync_names(folder: Path) -> None:
+    """Have the names in a folder on the disk, too; only POSIX systems can open a folder."""
     with suppress(OSError):
-        descriptor = os.open(file.parent, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
 
-def write_whole(file: Path, content: str | bytes, *, partial: Path | None = None) -> None:
+def write_whole(file: Path, content: str | bytes) -> None:
     """Write a file, text in UTF-8, in one stroke, or leave what was there; see `written_whole`.
 
     Example:
@@ -132,5 +246,6 @@ def write_whole(file: Path, content: str | bytes, *, partial: Path | None = None
         ...     [file.name for file in Path(folder).iterdir()]
         ['numbers']
     """
-    with written_whole(file, partial=partial) as beside:
-        beside.write_bytes(content.encode() if isinstance(content, str) else content)
+    with written_whole(file) as partial:
+        # Names of files need not be UTF-8.
+        partial.write_bytes(content.encode(errors="backslashreplace") if isinstance(content, str) else content)

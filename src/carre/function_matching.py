@@ -12,10 +12,10 @@ from torch import Tensor
 
 from carre.arguments import check_arguments
 from carre.backend.memory import in_parts
+from carre.backend.surroundings import DrawingFrom, plain_surroundings
 from carre.boundary import ArgumentError, as_bandwidth, as_points
 from carre.fields import Bandwidth, NeuralField, trusted
 from carre.fitting import FitPlan, FitSettings, choose_device, make_plan
-from carre.fitting.plan import seeded
 from carre.matching import LogUniform, perturb
 from carre.metric import AffineFrame, LowRankMetric
 from carre.networks import FactorNetwork, FilmMLP, MeanNetwork, MetricModel
@@ -83,6 +83,7 @@ class LearnedCarreDuChamp:
 
 
 @check_arguments
+@plain_surroundings()
 def learn_carre_du_champ(
     samples: Any,
     left: Map,
@@ -148,10 +149,10 @@ def learn_carre_du_champ(
     functions.check(plan.training, bandwidths.high)
     # The Jacobian of E[φ(X) | Y=y] is the covariance of φ(X) with X, not with itself: no target here.
     config = replace(plan.config, jacobian_weight=0.0, mixed_precision=False, until_done=False)
-    with seeded(seed):
+    with DrawingFrom(torch.Generator().manual_seed(seed)):
         model = _model(functions, plan, centered=centered).to(points.device)
-        objective = Objective(train_mean=centered, centered=centered, function=functions)
-        history = train(model, plan.training, plan.held_out, bandwidths, objective, config, callback=callback)
+    objective = Objective(train_mean=centered, centered=centered, function=functions)
+    history = train(model, plan.training, plan.held_out, bandwidths, objective, config, callback=callback)
     history = replace(history, bandwidths=tuple(frame.scale * sigma for sigma in history.bandwidths))
     # Only the factor is kept: the mean has served its purpose, and holds the user's functions.
     rows = NeuralField(MetricModel(None, model.factor).cpu(), AffineFrame(torch.zeros(frame.hull_dim), 1.0))

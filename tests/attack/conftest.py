@@ -3,10 +3,15 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import jaxtyping
 import pytest
+import torch
 
+import carre
 from tests.attack.kit import Ledger
+from tests.attack.questions import QUESTIONS, QUICK, X
 
 # Set by experiments/attack/run.py.
 IN_FULL, OUT = "CARRE_ATTACK_IN_FULL", "CARRE_ATTACK_OUT"
@@ -31,3 +36,16 @@ def ledger(request: pytest.FixtureRequest) -> Iterator[Ledger]:
     folder = os.environ.get(OUT)
     if folder and found.rows:
         found.write(Path(folder))
+
+
+@pytest.fixture(scope="session")
+def plain() -> tuple[carre.Geometry, dict[str, dict[str, Any]]]:
+    """Fit a tiny geometry in plain surroundings, and ask it everything: of arrays, and of tensors."""
+    points = {"array": X, "tensor": torch.tensor(X, dtype=torch.float32)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+        geometry = carre.fit(X, **QUICK)
+        answers = {
+            kind: {name: ask(geometry, given) for name, ask in QUESTIONS.items()} for kind, given in points.items()
+        }
+    return geometry, answers

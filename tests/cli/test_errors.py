@@ -199,7 +199,9 @@ def test_a_full_disk_is_a_failure_and_not_wrong_input(here, monkeypatch):
 
     monkeypatch.setattr("carre.files.os.replace", fail)
     result = invoke("dimension", "model", "points.csv", "--out", "answer.csv")
-    assert (result.exit_code, result.stderr) == (1, "error: no space left on device: nothing could be written\n")
+    said = "the output must be a place where files can be written; got 'answer.csv', which could not be written: "
+    said += "No space left on device"
+    assert (result.exit_code, result.stderr) == (1, f"error: {said}\n")
     assert not os.path.exists("answer.csv")
 
 

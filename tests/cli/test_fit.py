@@ -29,7 +29,7 @@ def interrupted(monkeypatch):
     """Interrupt fits as Ctrl-C would, after they have kept their state."""
 
     def fit(X, *, checkpoint, **settings):
-        checkpoint.write_text("state")
+        checkpoint.path.write_text("state")
         raise KeyboardInterrupt
 
     monkeypatch.setattr("carre.fitting.fit", fit)

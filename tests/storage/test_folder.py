@@ -278,11 +278,13 @@ def test_an_error_while_writing_leaves_the_former_geometry_and_no_litter(saved, 
             raise OSError("the disk is full")
 
     def broken_rename(path, target, rename=Path.rename):
-        if Path(target).name == "geometry" and not path.name.endswith(".former"):
+        if Path(target).name == "geometry" and ".former." not in path.name:
             raise OSError("the disk is full")
         return rename(path, target)
 
     if step == "rename":
+        # As on a disk that cannot exchange folders.
+        monkeypatch.setattr(folder, "_exchange", lambda one, other: False)
         monkeypatch.setattr(Path, "rename", broken_rename)
     else:
         monkeypatch.setattr(folder, "write_whole", broken_write)

@@ -150,7 +150,7 @@ def test_a_checkpoint_knows_its_seed(path):
 
 
 def test_removing_takes_what_a_killed_process_left(path):
-    left = path.with_name(f".{path.name}.partial")
+    left = path.with_name(f".carre.partial.{path.name}")
     left.write_bytes(b"half a file")
     Checkpoint(path).remove()
     assert list(path.parent.iterdir()) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -33,7 +34,9 @@ def progress_bar(task: str, *, delay: float = 2.0) -> Iterator[Callable[[Any], N
         ...     for number in range(10):
         ...         tell(number / 10)
     """
-    with tqdm(total=100, desc=task, unit="%", delay=delay, disable=None) as bar:
+    # A program without a console has no stderr, or a closed one.
+    is_lost = sys.stderr is None or getattr(sys.stderr, "closed", False)
+    with tqdm(total=100, desc=task, unit="%", delay=delay, disable=is_lost or None) as bar:
 
         def draw(told: Any) -> None:
             percent, found = int(100 * getattr(told, "fraction", told)), getattr(told, "evaluation", None)

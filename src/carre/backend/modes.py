@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -117,6 +118,23 @@ def outside(function: Callable[[Tensor], Tensor], points: Tensor) -> Tensor:
     """
     result: Tensor = _Outside.apply(points.detach(), function)  # type: ignore[no-untyped-call]
     return result
+
+
+# To be held while differentiating forward: PyTorch counts the levels of that for all threads together.
+forward_mode = threading.RLock()
+
+
+@contextmanager
+def with_gradients() -> Iterator[None]:
+    """Record operations to differentiate them, also where the caller has switched that off.
+
+    Example:
+        >>> with torch.inference_mode(), with_gradients():
+        ...     torch.ones(2, requires_grad=True).sum().requires_grad
+        True
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
 
 
 @contextmanager

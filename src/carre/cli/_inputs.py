@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -264,6 +265,20 @@ def check_output(out: Path, geometry: carre.Geometry | None = None) -> None:
 
     is_images = geometry is not None and geometry.sample_shape is not None
     files.check_output(out, _OF_ARRAYS if is_images else WRITTEN)
+
+
+@contextmanager
+def folder_for(file: Path) -> Iterator[None]:
+    """Make the folder that something goes into; where the work fails, remove it again."""
+    made = [folder for folder in file.absolute().parents if not folder.exists()]
+    file.absolute().parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def write_answer(

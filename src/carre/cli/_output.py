@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import os
+import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -52,8 +56,41 @@ _SHOWN = (UserWarning, RuntimeWarning)
 
 
 def say(text: str) -> None:
-    """Write a line to stderr, where everything goes that is not the answer."""
-    typer.echo(text, err=True)
+    """Write a line to stderr, where everything goes that is not the answer; work goes on where nobody reads that."""
+    with suppress(OSError):
+        typer.echo(text, err=True)
+
+
+def open_streams() -> None:
+    """Make the standard streams fit for anything that may be written to them.
+
+    Where one was closed (``>&-``), the next file that is opened would take its place, and what is printed.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Letters that a terminal does not have, and names of files that are no text.
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+@contextmanager
+def stopped_like_ctrl_c() -> Iterator[None]:
+    """Take for Ctrl-C what asks a process to end, unless it is to be ignored (``nohup``)."""
+    names = ("SIGTERM", "SIGHUP") if threading.current_thread() is threading.main_thread() else ()
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    taken = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def show(facts: Mapping[str, Any], results: Mapping[str, Any], *, as_json: bool, quiet: bool = False) -> None:

@@ -12,31 +12,37 @@ import typer
 from typer.core import TyperGroup
 
 from carre import __version__
-from carre.cli._output import COMMAND, say, warnings_as_lines, worded
+from carre.cli._output import COMMAND, open_streams, say, stopped_like_ctrl_c, warnings_as_lines, worded
 
 # Typer brings its own copy of click, or uses click, depending on its version.
 _USAGE_ERROR: Any = typer.BadParameter.__bases__[0]
 _WRONG_INPUT = (ValueError, ImportError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-_FAILED, _WRONG, _INTERRUPTED = 1, 2, 130
+_FAILED, _WRONG, _INTERRUPTED, _UNREAD = 1, 2, 130, 141
 TRACEBACK = "CARRE_TRACEBACK"
 
 
 class Commands(TyperGroup):
     """Commands whose errors are one sentence on stderr.
 
-    They exit with 0 when all is well, 1 after a failure while working, 2 for wrong input, 130 when interrupted.
+    They exit with 0 when all is well, 1 after a failure while working, 2 for wrong input, 130 when interrupted, by
+    Ctrl-C or by who asks the process to end, and 141 when nobody reads what they print.
     """
 
     def main(self, args: Any = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
         """Run the command line; without arguments, show the help."""
         arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
         COMMAND.set(shlex.join(["carre", *arguments]))
-        with warnings_as_lines():
+        open_streams()
+        with warnings_as_lines(), stopped_like_ctrl_c():
             try:
                 code = super().main(arguments, standalone_mode=False, **extra)
             except (KeyboardInterrupt, typer.Abort):
                 say("interrupted")
                 code = _INTERRUPTED
+            except BrokenPipeError:
+                # As in ``carre dimension … | head -1``. What is left in the buffer goes nowhere, without complaint.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                code = _UNREAD
             except Exception as error:
                 # Whatever it is: at the face of the program it becomes a sentence.
                 if os.environ.get(TRACEBACK):
@@ -63,7 +69,9 @@ def describe(error: Exception) -> tuple[str, int]:
     sentence = worded(error)
     if isinstance(error, OSError) and error.strerror:
         sentence = f"{error.strerror[0].lower()}{error.strerror[1:]}: {error.filename or 'nothing could be written'}"
-    if isinstance(error, _WRONG_INPUT):
+    # A place that nothing can be written to is wrong input; a disk that is full is none.
+    failed = error.__cause__ if type(error).__name__ == "UnwritableError" else error
+    if isinstance(failed, _WRONG_INPUT):
         return sentence, _WRONG
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return "there is not enough memory; give fewer samples, or another --device", _FAILED

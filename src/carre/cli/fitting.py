@@ -7,6 +7,8 @@ import os
 import shlex
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -86,32 +88,50 @@ def fit(
     }
     if not 0 <= seed <= _LARGEST_SEED:
         raise ValueError(f"--seed must lie between 0 and {_LARGEST_SEED}; got {seed}")
-    if _is_complete(out, resume=resume, overwrite=overwrite):
-        facts = {"complete": f"{out} is there already; nothing was done"}
-        show(facts, {"model": out, "complete": True}, as_json=as_json)
-        return
-    left_out = "leave the column out (--drop)"
-    samples = inputs.load_samples(
-        data,
-        otherwise=left_out,
-        columns=listed(columns),
-        drop=listed(drop),
-        size=size,
-        drop_missing=drop_missing,
-    )
-    _check_samples(samples, size, rank)
-    if dry_run:
-        plan = _plan(samples, settings, scale.value, device, seed)
-        plan = plan | _columns_of(samples)
-        show(_facts_of_plan(plan, data, out), plan, as_json=as_json)
-        return
-    if overwrite:
-        checkpoint_of(out).unlink(missing_ok=True)
-    start = time.perf_counter()
-    geometry = _fit(samples, out, quiet=quiet, device=device, random_state=seed, scale=scale.value, **settings)
+    with _reserved(out, wanted=not dry_run):
+        if _is_complete(out, resume=resume, overwrite=overwrite):
+            facts = {"complete": f"{out} is there already; nothing was done"}
+            show(facts, {"model": out, "complete": True}, as_json=as_json)
+            return
+        left_out = "leave the column out (--drop)"
+        samples = inputs.load_samples(
+            data,
+            otherwise=left_out,
+            columns=listed(columns),
+            drop=listed(drop),
+            size=size,
+            drop_missing=drop_missing,
+        )
+        _check_samples(samples, size, rank)
+        if dry_run:
+            plan = _plan(samples, settings, scale.value, device, seed)
+            plan = plan | _columns_of(samples)
+            show(_facts_of_plan(plan, data, out), plan, as_json=as_json)
+            return
+        if overwrite:
+            checkpoint_of(out).unlink(missing_ok=True)
+        start = time.perf_counter()
+        geometry = _fit(samples, out, quiet=quiet, device=device, random_state=seed, scale=scale.value, **settings)
     seconds = time.perf_counter() - start
     facts, results = _summary(geometry, samples, data, out, seconds, quiet=quiet)
     show(facts, results, as_json=as_json, quiet=quiet)
+
+
+@contextmanager
+def _reserved(out: Path, *, wanted: bool) -> Iterator[None]:
+    """Let nobody else fit into the same folder, nor into its checkpoint."""
+    from carre.files import alone  # noqa: PLC0415
+    from carre.storage.folder import checked_target  # noqa: PLC0415
+
+    target = checked_target(out)
+    above = next(folder for folder in target.parents if folder.exists())
+    if not os.access(above, os.W_OK):
+        raise PermissionError(f"--out must lie where files can be written; {above} is not such a folder")
+    if not wanted:
+        yield
+        return
+    with inputs.folder_for(target), alone(target, "folder"):
+        yield
 
 
 def _noise(given: str) -> str | float:
@@ -164,9 +184,6 @@ def _is_complete(out: Path, *, resume: bool, overwrite: bool) -> bool:
         raise ValueError(
             f"--out must be new; {out} holds a geometry. Replace it by --overwrite, or choose another name"
         )
-    above = next(folder for folder in target.parents if folder.exists())
-    if not os.access(above, os.W_OK):
-        raise PermissionError(f"--out must lie where files can be written; {above} is not such a folder")
     return False
 
 
@@ -258,12 +275,15 @@ def _facts_of_plan(plan: dict[str, Any], data: str, out: Path) -> dict[str, str]
 
 def _fit(samples: carre.Table | carre.ImageDataset, out: Path, *, quiet: bool, **settings: Any) -> carre.Geometry:
     """Fit and save; after an interruption, say how to go on."""
-    checkpoint = checkpoint_of(out)
-    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    from carre.training import Checkpoint  # noqa: PLC0415
+
+    checkpoint = Checkpoint(checkpoint_of(out))
     try:
         with progress("fit", quiet=quiet) as tell:
             geometry = carre.fit(samples, **settings, checkpoint=checkpoint, verbose=not quiet, progress=tell)
         _save(geometry, out)
+        # Not before: at every moment there is one or the other.
+        checkpoint.remove()
     except carre.TrainingDivergedError as error:
         error.args = (
             f"the loss or a gradient was not finite at step {error.step}. Give --sigma nearer to the data's own scale, "
@@ -274,7 +294,7 @@ def _fit(samples: carre.Table | carre.ImageDataset, out: Path, *, quiet: bool, *
         command = COMMAND.get()
         again = command.replace(" --overwrite", "") + ("" if " --resume" in command else " --resume")
         kept = f"; what was learned is kept. Go on with: {again}"
-        say(f"interrupted{kept if checkpoint.exists() else '; nothing was written'}")
+        say(f"interrupted{kept if checkpoint.path.exists() else '; nothing was written'}")
         raise typer.Exit(_INTERRUPTED) from None
     return geometry
 

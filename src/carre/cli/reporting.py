@@ -7,8 +7,6 @@ import math
 import os
 import platform
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -74,7 +72,7 @@ def report(
     if labels is not None and labels not in rows.other:
         known = ", ".join(rows.other) or "there are none beside the coordinates"
         raise ValueError(f"--labels must be a column of {data} that is no coordinate ({known}); got {labels!r}")
-    with _folder_for(out), naming({"columns": "the other columns of DATA"}), progress("report") as tell:
+    with inputs.folder_for(out), naming({"columns": "the other columns of DATA"}), progress("report") as tell:
         page = carre.write_report(
             geometry,
             rows.values,
@@ -89,20 +87,6 @@ def report(
             progress=tell,
         )
     show({"report": str(page)}, {"report": page, "n": len(rows)}, as_json=as_json)
-
-
-@contextmanager
-def _folder_for(file: Path) -> Iterator[None]:
-    """Make the folder that a file goes into; where the work fails, remove it again."""
-    made = [folder for folder in file.parents if not folder.exists()]
-    file.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    except BaseException:
-        for folder in made:
-            with suppress(OSError):
-                folder.rmdir()
-        raise
 
 
 def _shape(text: str) -> tuple[int, ...]:

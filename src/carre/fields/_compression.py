@@ -102,7 +102,7 @@ def iterate_subspace(
     given, matrices = matrices.dtype, matrices.double()
     matrices = matrices / matrices.abs().amax((-2, -1), keepdim=True).clamp_min(torch.finfo(matrices.dtype).tiny)
     generator = torch.Generator().manual_seed(0)
-    start = torch.randn(n, min(n, _FAST_EIGH), generator=generator, dtype=torch.float64).to(matrices)
+    start = torch.randn(n, min(n, _FAST_EIGH), generator=generator, dtype=torch.float64, device="cpu").to(matrices)
     basis = start.expand(len(matrices), -1, -1)
     for _ in range(n_iterations):
         basis = _orthonormalize(matrices @ basis)

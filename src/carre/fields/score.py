@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from carre.arguments import check_arguments
+from carre.backend.modes import forward_mode, with_gradients
 from carre.boundary import ArgumentError, as_count, is_integer
 from carre.fields._compression import leading_factor
 from carre.fields.field import Bandwidth, Field
@@ -326,7 +327,7 @@ class ScoreField(Field):
         """Find an orthonormal basis of the leading directions: of JΩ, sharpened by more products with J."""
         # Ω is drawn on the CPU, so that every device has the same.
         generator = torch.Generator().manual_seed(self.seed)
-        probes = torch.randn(self.dim, n_probes, generator=generator, dtype=torch.float64).to(points)
+        probes = torch.randn(self.dim, n_probes, generator=generator, dtype=torch.float64, device="cpu").to(points)
         basis = probes.expand(len(points), -1, -1)
         for _ in range(1 + self.power_iterations):
             basis = torch.linalg.qr(self._products(points, sigma, basis))[0]
@@ -363,7 +364,9 @@ class ScoreField(Field):
             return self._reverse_product(points, sigma, vectors)
         try:
             # Strictly: an output that does not depend on the points is an error, not a zero.
-            product: Tensor = torch.func.jvp(lambda y: self._denoiser(y, sigma), (points,), (vectors,), strict=True)[1]
+            with forward_mode:
+                found = torch.func.jvp(lambda y: self._denoiser(y, sigma), (points,), (vectors,), strict=True)
+            product: Tensor = found[1]
             return product
         except torch.OutOfMemoryError:
             raise
@@ -376,7 +379,7 @@ class ScoreField(Field):
     def _reverse_product(self, points: Tensor, sigma: Tensor, vectors: Tensor) -> Tensor:
         """Compute Jᵀv, by a shift of zero that asks for the gradient in place of the points."""
         create_graph = torch.is_grad_enabled() and points.requires_grad
-        with torch.enable_grad():
+        with with_gradients():
             shift = torch.zeros_like(points, requires_grad=True)
             mean = self._denoiser(points + shift, sigma)
             if not mean.requires_grad:

@@ -16,12 +16,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.backend.memory import progress_bar
+from carre.backend.surroundings import plain_surroundings
 from carre.boundary import ArgumentError, Points, as_dense, as_images, as_points
 from carre.data import ColumnWarning, Normalization, Table, column_concerns
 from carre.data.columns import column_units
 from carre.data.frames import is_frame, names_of, read_frame, refuse_anndata
 from carre.fields import NeuralField
-from carre.fitting.plan import FitPlan, check_output, make_plan, seeded
+from carre.fitting.plan import FitPlan, check_output, make_plan
 from carre.fitting.settings import FitSettings, choose_device
 from carre.geometry import Geometry, is_dataset
 from carre.matching import LogUniform
@@ -48,6 +49,7 @@ _FACTS = ("method", "width", "n_blocks", "block", "reduce", "validation_fraction
 _FEW_SAMPLES, _MOST_LANDMARKS = 20, 5000
 
 
+@plain_surroundings()
 def fit(
     X: Any,
     *,
@@ -71,7 +73,7 @@ def fit(
     validation_fraction: float = 0.1,
     mixed_precision: bool | None = None,
     cuda_graph: bool = True,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
     device: str | torch.device | None = None,
     random_state: int | np.random.RandomState | None = None,
     verbose: bool = True,
@@ -124,7 +126,8 @@ def fit(
             that cannot be captured.
         checkpoint: A file to keep training in, so that an interrupted fit can go on. It is written at every held-out
             evaluation, at least about every minute, and when Ctrl-C is pressed; a fit with the same samples, seed
-            and settings goes on from it, and removes it when it is done.
+            and settings goes on from it, and removes it when it is done. A `carre.training.Checkpoint` stays, for you
+            to remove when the geometry is saved: then nothing is lost at any moment.
         device: Where to compute; None takes a GPU if there is one.
         random_state: Seed or generator of NumPy. A seed makes a fit on a CPU reproducible.
         verbose: Whether to draw a progress bar (on a terminal only), here and in the tools of the geometry.
@@ -150,9 +153,9 @@ def fit(
     samples = accept_samples(X, scale=scale)
     concerns = samples.concerns()
     for concern in concerns:
-        warnings.warn(concern, ColumnWarning, stacklevel=2)
+        warnings.warn(concern, ColumnWarning, stacklevel=3)
     place = choose_device(device, samples.tensor)
-    kept = None if checkpoint is None else Checkpoint(checkpoint)
+    kept = Checkpoint(checkpoint) if checkpoint is not None and not isinstance(checkpoint, Checkpoint) else checkpoint
     seed = seed_of(random_state, kept)
     plan = make_plan(samples.tensor, settings, seed=seed, device=place, sample_shape=samples.points.sample_shape)
     bar = progress_bar("fit", delay=0.0) if verbose and progress is None else nullcontext(progress)
@@ -171,6 +174,9 @@ def fit(
         verbose=verbose,
     )
     _warn(geometry, len(samples.tensor))
+    # Not before: also the choice of a scale may be interrupted.
+    if kept is not None and kept is not checkpoint:
+        kept.remove()
     return geometry
 
 
@@ -235,7 +241,7 @@ def carry_out(
     Args:
         plan: What `make_plan` decided.
         callback: Told of the progress of training.
-        checkpoint: A file to keep training in, and to go on from if it is there; removed when the fit is done.
+        checkpoint: A file to keep training in, and to go on from if it is there.
 
     Example:
         >>> samples = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
@@ -253,9 +259,6 @@ def carry_out(
     if bandwidth is None:
         profile = _profile(plan, field, rank, supported_from, calibrated=centered)
         bandwidth = float(profile.bandwidth[profile.chosen])
-    # Not before: the choice of a scale may be interrupted, too.
-    if checkpoint is not None:
-        checkpoint.remove()
     chosen = np.random.default_rng(plan.seed).permutation(len(plan.samples))[:_MOST_LANDMARKS]
     return Geometry(
         field,
@@ -318,17 +321,16 @@ def _train(
         facts |= {"samples": digest(plan.samples), "sample_shape": plan.sample_shape, "rank": rank}
         checkpoint = Checkpoint(checkpoint.path, {**checkpoint.facts, **facts}, every=checkpoint.every)
     try:
-        with seeded(plan.seed):
-            history = train(
-                model,
-                plan.training,
-                plan.held_out,
-                LogUniform(low / scale, high / scale),
-                objective,
-                plan.config,
-                callback=callback,
-                checkpoint=checkpoint,
-            )
+        history = train(
+            model,
+            plan.training,
+            plan.held_out,
+            LogUniform(low / scale, high / scale),
+            objective,
+            plan.config,
+            callback=callback,
+            checkpoint=checkpoint,
+        )
     except TrainingDivergedError as error:
         options: Any = {"ridge": settings.ridge, "noise": plan.noise.value}
         error.field = NeuralField(model.cpu(), plan.frame.to("cpu"), **options)
@@ -392,7 +394,7 @@ def _warn(geometry: Geometry, n_samples: int) -> None:
         (cut, UserWarning),
     ):
         if message:
-            warnings.warn(message, category, stacklevel=3)
+            warnings.warn(message, category, stacklevel=4)
 
 
 def _warn_of_last_channels(values: Any) -> None:
@@ -404,5 +406,5 @@ def _warn_of_last_channels(values: Any) -> None:
             f"X must have shape (n, channels, height, width); got {shape}, with the channels last, it seems. "
             f"If so, fit on {remedy}",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -13,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from carre.backend.surroundings import DrawingFrom
 from carre.boundary import ArgumentError
 from carre.fields.neural import LEAST_SCALE, observed_scale
 from carre.fitting.settings import FitSettings
@@ -95,7 +95,8 @@ class FitPlan:
     @property
     def trained_range(self) -> tuple[float, float]:
         """The deviations of the noise that is added in training, in the units of the data."""
-        low, high = observed_scale(torch.tensor(self.bandwidth_range).double(), self.noise.value)[0].tolist()
+        ends = torch.tensor(self.bandwidth_range, device="cpu").double()
+        low, high = observed_scale(ends, self.noise.value)[0].tolist()
         return low, high
 
     @property
@@ -113,7 +114,7 @@ class FitPlan:
         if settings.denoiser is not None:
             mean = FrozenDenoiser(of_flat_points(settings.denoiser, self.sample_shape), self.frame)
         with_mean = settings.method != "uncentered"
-        with seeded(self.seed):
+        with DrawingFrom(torch.Generator().manual_seed(self.seed)):
             if self.unet is not None and self.sample_shape is not None:
                 model = build_image_model(
                     self.sample_shape,
@@ -309,14 +310,6 @@ def check_output(model: nn.Module, plan: FitPlan) -> int:
     if factor.ndim != 3 or factor.shape[::2] != (n, dim):
         raise ArgumentError("network", f"return a factor of shape (batch, rank, {dim})", got=tuple(factor.shape))
     return int(factor.shape[1])
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Seed the global generator of the CPU for a while: initialization, and dropout of a user's network."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        yield
 
 
 class ImageDenoiser(nn.Module):

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from carre.arguments import check_arguments
+from carre.backend.modes import forward_mode
 from carre.boundary import ArgumentError
 from carre.manifolds.finite import FiniteSet
 from carre.manifolds.manifold import Manifold, Options, Posterior
@@ -96,7 +97,8 @@ class Curve(Manifold):
 
     def _evaluate(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Compute γ and γ′ by one forward-mode pass: each row depends on its own parameter only."""
-        result = torch.func.jvp(self.function, (parameters,), (torch.ones_like(parameters),))
+        with forward_mode:
+            result = torch.func.jvp(self.function, (parameters,), (torch.ones_like(parameters),))
         return result[0], result[1]
 
     def _arc_lengths(self, n_nodes: int) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from carre.backend.modes import constant_tangents
+from carre.backend.modes import constant_tangents, forward_mode
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ def denoise_along(
         >>> mean, products
         (tensor([[1., 1.]]), tensor([[2., 2.]]))
     """
-    with forward_ad.dual_level(), constant_tangents():
+    with forward_mode, forward_ad.dual_level(), constant_tangents():
         dual = forward_ad.make_dual(points, vectors.to(points.dtype))  # type: ignore[no-untyped-call]
         mean, products = forward_ad.unpack_dual(denoiser(dual, bandwidth))  # type: ignore[no-untyped-call]
         return mean, None if products is None else products.detach()

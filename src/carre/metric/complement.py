@@ -47,7 +47,9 @@ class ComplementMetric(Metric):
             got = f"{level} and {self.ridge}"
             raise ArgumentError("level and ridge", "be at least 0, or G would not be positive", got=got)
         # Of no points 0, and nan where H is not finite.
-        squares = _squares(removed.detach())[0] if bool(torch.isfinite(removed).all()) else torch.tensor(torch.nan)
+        squares = removed.new_tensor(torch.nan)
+        if torch.isfinite(removed).all():
+            squares = _squares(removed.detach())[0]
         largest = float(squares.max()) if removed.numel() else 0.0
         if not largest <= level * (1 + 1e3 * torch.finfo(removed.dtype).eps):
             must = f"have a squared norm of at most level, {level:g}, or G would not be positive"

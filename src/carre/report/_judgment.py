@@ -159,7 +159,7 @@ def _far_pairs(survey: Survey, count: int) -> np.ndarray:
     far = upper & (distances >= low) & (distances <= high)
     # Of very few points none may lie between the two.
     left, right = (far if bool(far.any()) else upper & (distances >= low)).nonzero(as_tuple=True)
-    order = torch.randperm(len(left), generator=torch.Generator().manual_seed(5)).tolist()
+    order = torch.randperm(len(left), generator=torch.Generator().manual_seed(5), device="cpu").tolist()
     chosen: list[tuple[int, int]] = []
     used: set[int] = set()
     for k in order:

@@ -108,7 +108,7 @@ def affordable(most: int, seconds: float, each: float, *, least: int = 1) -> int
 
 def scattered(n: int, count: int, *, seed: int = 0) -> Tensor:
     """Choose so many of n points by chance, the same ones every time, in ascending order."""
-    chosen = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:count]
+    chosen = torch.randperm(n, generator=torch.Generator().manual_seed(seed), device="cpu")[:count]
     return chosen.sort().values
 
 

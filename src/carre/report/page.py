@@ -14,8 +14,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from carre.arguments import check_arguments
+from carre.backend.surroundings import plain_surroundings
 from carre.boundary import as_count
-from carre.files import write_whole
+from carre.files import alone, write_whole
 from carre.geometry import Geometry
 from carre.report._charts import curve_axes, gain_curves, histogram_axes, spectrum_axes
 from carre.report._content import ReportContent
@@ -32,6 +33,7 @@ _SCRIPTS = ("unpacking.js", "colors.js", "drawing.js", "map.js", "explorer.js")
 
 
 @check_arguments
+@plain_surroundings()
 def write_report(
     geometry: Geometry,
     X: Any,
@@ -98,7 +100,7 @@ def write_report(
     )
     sigma = None if bandwidth is None else as_positive(bandwidth, name="bandwidth")
     count, limit = as_count(max_points, name="max_points"), as_positive(seconds, name="seconds")
-    with telling(geometry, progress, "report") as told:
+    with alone(destination, "path"), telling(geometry, progress, "report") as told:
         content = measure(
             geometry, given, bandwidth=sigma, max_points=count, seconds=limit, command=command, progress=told
         )

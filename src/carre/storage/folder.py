@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
-import secrets
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
-from carre.files import AnyPath, is_path, write_whole
+from carre.files import AnyPath, alone, beside, is_path, sync_names, write_whole, writing
 from carre.geometry import Geometry
 from carre.storage._card import model_card
 from carre.storage._description import FORMAT, check, describe, understand
@@ -179,26 +180,40 @@ def _fingerprint(content: bytes, *, digest: bool = True) -> dict[str, Any]:
 @contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
     """Give a new folder beside the target to write into; at the end it takes the target's place, or vanishes."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    draft.mkdir()
-    try:
-        yield draft
-        _put_in_place(draft, target)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    draft, former = beside(target, "partial"), beside(target, "former")
+    with writing(target, "folder"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with alone(target, "folder"):
+            # What a killed process has left, maybe between two renamings.
+            if former.exists() and not target.exists():
+                former.rename(target)
+            shutil.rmtree(former, ignore_errors=True)
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir()
+            try:
+                yield draft
+                _put_in_place(draft, target, former)
+                sync_names(target.parent)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
 
 
-def _put_in_place(draft: Path, target: Path) -> None:
-    """Rename twice: no system replaces a folder in one stroke. Between the two, the former one waits beside it."""
-    former = draft.with_name(f"{draft.name}.former")
+def _put_in_place(draft: Path, target: Path, former: Path) -> None:
+    """Rename in one stroke where the system can do that, else twice: then the former one waits beside it."""
     if not target.exists():
         draft.rename(target)
-        return
-    target.rename(former)
-    try:
-        draft.rename(target)
-    except BaseException:
-        former.rename(target)
-        raise
-    shutil.rmtree(former, ignore_errors=True)
+    elif not _exchange(draft, target):
+        target.rename(former)
+        try:
+            draft.rename(target)
+        except BaseException:
+            former.rename(target)
+            raise
+        shutil.rmtree(former, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two folders change names in one stroke; False where the system, or the disk, has no such thing."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if os.name == "posix" else None
+    here, exchange = -100, 2
+    return rename is not None and rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from carre.arguments import check_arguments
+from carre.backend.surroundings import plain_surroundings
 from carre.boundary import ArgumentError
 from carre.files import AnyPath
 from carre.fitting import choose_device
@@ -24,6 +25,7 @@ _NAME = r"[\w\-]+[\w.\-]*"
 
 
 @check_arguments
+@plain_surroundings()
 def load(
     name_or_folder: AnyPath,
     *,

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.backend.modes import forward_mode, with_gradients
 from carre.boundary import ArgumentError, is_finite
 from carre.fields import MetricField
 
@@ -59,7 +60,7 @@ def euclidean_gradient(
     Differentiable in the points where they ask for gradients.
     """
     create_graph = torch.is_grad_enabled() and points.requires_grad
-    with torch.enable_grad():
+    with with_gradients():
         # Adding zero gives every caller's points, also inside a transformation, a place to differentiate at.
         shift = torch.zeros_like(points, requires_grad=True)
         values = values_of(function, points + shift, name=name)
@@ -98,7 +99,7 @@ class Linearization:
         """Compute Jᵀw for one covector w per point."""
         if not self.traced.requires_grad:
             return torch.zeros_like(self.shift)
-        with torch.enable_grad():
+        with with_gradients():
             (product,) = torch.autograd.grad(
                 self.traced, self.shift, covectors, retain_graph=True, create_graph=self.keeps_graph, allow_unused=True
             )
@@ -132,7 +133,7 @@ def _trace(function: Map, points: Float[Tensor, "n dim"], name: str) -> Lineariz
     """Evaluate a map at points + 0, where the zeros ask for derivatives in place of the caller's points."""
     check_callable(function, name)
     keeps_graph = torch.is_grad_enabled() and points.requires_grad
-    with torch.enable_grad():
+    with with_gradients():
         shift = torch.zeros_like(points, requires_grad=True)
         values = checked_values(function(points + shift), points, name=name)
     return Linearization(values, shift, keeps_graph, name)
@@ -164,7 +165,8 @@ def directional(
     Forward mode; where an operation has none, twice backward.
     """
     try:
-        result = torch.func.jvp(function, (points,), (directions,))
+        with forward_mode:
+            result = torch.func.jvp(function, (points,), (directions,))
         return result[0], result[1]
     except torch.OutOfMemoryError:
         raise
@@ -172,7 +174,7 @@ def directional(
         # What has no forward derivative raises this (NotImplementedError is one); an error of another kind comes again.
         pass
     # Jv is the derivative of wᵀJ in w.
-    with torch.enable_grad():
+    with with_gradients():
         shift = torch.zeros_like(points, requires_grad=True)
         value = function(points.detach() + shift)
         if not value.requires_grad:

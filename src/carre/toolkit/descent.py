@@ -163,7 +163,7 @@ def minimize(
 
         numbers = (64 + keep_path * max_steps) * question.field.dim
         points, values, norms, counts, codes, path, strayed = question.compute(
-            part, question.points, question.bandwidth, torch.arange(count), numbers=numbers, progress=told
+            part, question.points, question.bandwidth, torch.arange(count, device="cpu"), numbers=numbers, progress=told
         )
     restore, restore_vectors = question.given.restore, question.given.restore_vectors
     return Minimum(
@@ -299,7 +299,7 @@ def _asked(function: Callable[[Any], Any], points: Tensor, shape: tuple[int, ...
         if array.dtype.kind not in "fiub":
             raise ArgumentError(name, "return real numbers", got=f"{type(answer).__name__} of dtype {array.dtype}")
         # A copy: answers may be read-only arrays.
-        answer = torch.tensor(array)
+        answer = torch.tensor(array, device="cpu")
     tensor = answer.detach().to(points)
     if tensor.shape == (*shape, 1):
         tensor = tensor[..., 0]

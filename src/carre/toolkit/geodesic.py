@@ -13,6 +13,7 @@ from torch import Tensor
 
 from carre.arguments import check_arguments
 from carre.backend import Progress
+from carre.backend.modes import with_gradients
 from carre.boundary import ArgumentError, checked_integer
 from carre.fields import Bandwidth, DataField, MetricField
 from carre.toolkit.graph import SampleGraph, graph_for
@@ -227,8 +228,8 @@ class EnergyGeodesic(Geodesic):
     ) -> tuple[Float[Tensor, " p"], Float[Tensor, "p inner dim"]]:
         """Compute E, and its gradient in the inner nodes."""
         segments = nodes.shape[1] - 1
-        with torch.enable_grad():
-            free = nodes.detach().requires_grad_()
+        with with_gradients():
+            free = nodes.detach().clone().requires_grad_()
             middles = (free[:, 1:] + free[:, :-1]) / 2
             steps = free.diff(dim=1).flatten(0, 1)
             metric = field.metric(*one_by_one(middles, bandwidth))
@@ -252,8 +253,8 @@ class EnergyGeodesic(Geodesic):
             coordinates = torch.einsum("pnda,pnd->pna", vectors, v)
             return floor * v + torch.einsum("pnda,pna->pnd", vectors, roots * coordinates)
 
-        ones = torch.ones(count - 1, dtype=slope.dtype, device=slope.device)
-        second = 2 * torch.eye(count).to(slope) - torch.diag(ones, 1) - torch.diag(ones, -1)
+        ones = slope.new_ones(count)
+        second = torch.diag(2 * ones) - torch.diag(ones[1:], 1) - torch.diag(ones[1:], -1)
         smooth = torch.einsum("nm,pmd->pnd", torch.linalg.inv(second), root(slope))
         return root(smooth) / ((1 + self.ridge) * (count + 1))
 
@@ -384,7 +385,7 @@ def _solve_chain(
     coupling: Float[Tensor, "p links d d"], right: Float[Tensor, "p inner d"]
 ) -> Float[Tensor, "p inner d"]:
     """Solve 2a_k − C_k a_{k+1} − C_{k−1}ᵀ a_{k−1} = b_k, with a = 0 beyond the ends, by block elimination."""
-    identity = torch.eye(right.shape[-1]).to(right)
+    identity = torch.eye(right.shape[-1], dtype=right.dtype, device=right.device)
     carried, values = [], [right[:, 0] / 2]
     pivot = 2 * identity.expand(len(right), -1, -1)
     for k in range(coupling.shape[1]):

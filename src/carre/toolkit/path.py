@@ -255,7 +255,7 @@ class Path:
 
 def evenly_spaced(nodes: Float[Tensor, "paths nodes dim"], n_nodes: int) -> Float[Tensor, "paths new_nodes dim"]:
     """Place nodes at equal distances along polygons; the ends stay."""
-    moments = torch.linspace(0, 1, n_nodes, dtype=torch.float64)[1:-1].to(nodes)
+    moments = torch.linspace(0, 1, n_nodes, dtype=torch.float64, device=nodes.device)[1:-1].to(nodes)
     inner = _points_along(nodes, moments.expand(len(nodes), -1))
     return torch.cat([nodes[:, :1], inner, nodes[:, -1:]], 1)
 

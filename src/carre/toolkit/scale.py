@@ -363,7 +363,7 @@ def choose_kernel(
     candidates = _candidates(n_neighbors, rest)
     options: dict[str, Any] = {"centered": centered, "adaptive": adaptive, "rank": rank}
     shared = build_index(rest, checked_kind(index))
-    seed = int(torch.randint(2**31, (), generator=generator))
+    seed = int(torch.randint(2**31, (), generator=generator, device=generator.device))
     profiles = []
     for k in candidates:
         profile = choose_bandwidth(

@@ -342,7 +342,8 @@ def _observed(field: MetricField, bandwidth: float) -> tuple[MetricField, float]
     """Return who knows the mean of samples with their noise, and the σ that makes the noise up to a scale s."""
     if not isinstance(field, NeuralField) or field.noise == 0.0:
         return field, bandwidth
-    return field.observed, float(observed_scale(torch.tensor([bandwidth], dtype=torch.float64), field.noise)[0])
+    sigma = torch.tensor([bandwidth], dtype=torch.float64, device="cpu")
+    return field.observed, float(observed_scale(sigma, field.noise)[0])
 
 
 @check_arguments

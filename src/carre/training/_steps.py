@@ -176,7 +176,7 @@ class Stepper:
         if self.config.probes == "backward":
             return "backward"
         y, s = self.samples[:2], self.samples.new_full((len(self.samples[:2]),), self.bandwidths.low)
-        device, state = self.samples.device, torch.get_rng_state()
+        device = self.samples.device
         was_training = model.training
         try:
             # Evaluating, so that no running statistics change.
@@ -189,7 +189,6 @@ class Stepper:
             return "backward" if objective.train_mean else None
         finally:
             model.train(was_training)
-            torch.set_rng_state(state)
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         """Record the step once; the warm-up that this needs runs at learning rate zero.

@@ -1,7 +1,7 @@
 """A training run in one file, so that it can go on after an interruption. Tensors and JSON; no code.
 
 The file also says what the run was told, by name: two runs that were told the same are the same run. Ctrl-C waits for
-the end of a step, so that what is kept is whole.
+the end of a step, so that what is kept is whole; so do SIGTERM and SIGHUP, where a program takes them for Ctrl-C.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,11 +24,13 @@ import torch
 from torch import Tensor, nn
 
 from carre.boundary import ArgumentError
-from carre.files import is_path, write_whole
+from carre.files import alone, beside, is_path, write_whole
 from carre.matching import BandwidthDistribution
 from carre.training.config import TrainingConfig
 from carre.training.objective import Objective
 
+# What asks a process to end, where it exists.
+STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 FORMAT_VERSION = 1
 # The one key of the header's metadata; it also tells our damaged files from those of other programs.
 _KEY = "carre.checkpoint"
@@ -102,6 +104,15 @@ class Checkpoint:
         """
         return self._notes(self.path.read_bytes())["facts"].get(name) if self.path.exists() else None
 
+    def alone(self) -> AbstractContextManager[None]:
+        """Let no other run be kept in the file meanwhile.
+
+        Example:
+            >>> with Checkpoint("run").alone():
+            ...     pass
+        """
+        return alone(self.path, "checkpoint")
+
     def read(self, facts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """Return the progress and the tensors in the file; None where there is no file.
 
@@ -143,22 +154,17 @@ class Checkpoint:
         notes["sha256"] = _digest_all(notes, copies)
         content = save(copies, metadata={_KEY: json.dumps(notes)})
         try:
-            write_whole(self.path, content, partial=self._partial)
+            write_whole(self.path, content)
         except OSError as error:
             warnings.warn(f"the checkpoint could not be written ({error}); training goes on", stacklevel=2)
 
     def remove(self) -> None:
         """Remove the file, and what a killed process left of one that it was writing."""
-        for path in (self.path, self._partial):
+        for path in (self.path, beside(self.path, "partial")):
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
                 warnings.warn(f"{str(path)!r} could not be removed ({error})", stacklevel=2)
-
-    @property
-    def _partial(self) -> Path:
-        """The name to write to, always the same: what a killed process leaves is found again."""
-        return self.path.with_name(f".{self.path.name}.partial")
 
     def _notes(self, content: bytes) -> dict[str, Any]:
         """Read the header; refuse what is no checkpoint that this version can read."""
@@ -331,7 +337,8 @@ class Interruption:
 def postponed(*, wanted: bool = True) -> Iterator[Interruption]:
     """Postpone Ctrl-C until the work is at a point where it can go on later; a second Ctrl-C is not postponed.
 
-    Where Ctrl-C means something else already, and in threads, which never see it, nothing changes.
+    Any of `STOPS` is, whose handler is that of Ctrl-C: ``signal.signal(SIGTERM, signal.default_int_handler)``, as the
+    command has it. Where Ctrl-C means something else already, and in threads, which never see it, nothing changes.
 
     Example:
         >>> with postponed() as interruption:
@@ -344,12 +351,13 @@ def postponed(*, wanted: bool = True) -> Iterator[Interruption]:
     """
     interruption = Interruption()
     is_main = threading.current_thread() is threading.main_thread()
-    if not (wanted and is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler):
-        yield interruption
-        return
-    signal.signal(signal.SIGINT, interruption.ask)
+    asked = STOPS if wanted and is_main else ()
+    handled = [number for number in asked if signal.getsignal(number) is signal.default_int_handler]
+    for number in handled:
+        signal.signal(number, interruption.ask)
     try:
         yield interruption
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in handled:
+            signal.signal(number, signal.default_int_handler)
     interruption.happen()

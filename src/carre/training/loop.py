@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.arguments import check_arguments
+from carre.backend.surroundings import GlobalDraws
 from carre.boundary import ArgumentError
 from carre.matching import BandwidthDistribution
 from carre.networks import MetricModel
@@ -89,8 +91,8 @@ def train(
         config: Budget and recipe.
         callback: Told of the progress.
         checkpoint: A file to keep the run in, and to go on from if it is there; on a CPU with a budget of steps, to the
-            same bits. The state of torch's global generator on the CPU is part of it. The file stays when training is
-            done, and then gives the trained model at once: remove it when that is stored.
+            same bits. The file stays when training is done, and then gives the trained model at once: remove it when
+            that is stored.
 
     Raises:
         TrainingDivergedError: A loss or gradient was not finite. The model keeps its last good weights.
@@ -114,8 +116,12 @@ def train(
         # The samples as they were given, where that is known.
         known = {} if "samples" in checkpoint.facts else {"samples": digest(samples, held_out)}
         facts = checkpoint.facts | known | fingerprint(model, bandwidths, objective, config, samples.device.type)
-    run = _Run(_Task(model, samples, held_out, bandwidths, objective, config), checkpoint, facts, start)
-    with postponed(wanted=checkpoint is not None) as interruption:
+    task = _Task(model, samples, held_out, bandwidths, objective, config)
+    with (
+        checkpoint.alone() if checkpoint is not None else nullcontext(),
+        postponed(wanted=checkpoint is not None) as interruption,
+    ):
+        run = _Run(task, checkpoint, facts, start)
         while not run.history.stop_reason:
             run.step()
             try:
@@ -155,7 +161,12 @@ class _Run:
         self.monitor = HeldOut(task.held_out, task.samples, task.bandwidths, generator=self.generator)
         self.history.bandwidths = tuple(self.monitor.levels.tolist())
         self.history.kernel_gain = self.monitor.kernel_gain
-        self.stepper = Stepper(task.model, task.samples, task.bandwidths, task.objective, task.config, self.generator)
+        # What a network draws from the global generator, as dropout does: nothing of that is drawn while it is tried.
+        self.draws = GlobalDraws(task.config.seed)
+        with GlobalDraws(task.config.seed).in_turn():
+            self.stepper = Stepper(
+                task.model, task.samples, task.bandwidths, task.objective, task.config, self.generator
+            )
         polishes = isinstance(task.model, MetricModel) and self.stepper.probing == "forward"
         self.schedule = Schedule(task.config, polishes=polishes)
         self.seconds = 0.0
@@ -182,7 +193,8 @@ class _Run:
         history, schedule = self.history, self.schedule
         spent = schedule.spent(history.steps, self.seconds)
         rate = schedule.polish_rate(spent) if self.is_polishing else schedule.rate(history.steps, spent)
-        self.stepper.step(rate)
+        with self.draws.in_turn():
+            self.stepper.step(rate)
         history.steps += 1
         self.seconds = time.perf_counter() - self.start
         spent = schedule.spent(history.steps, self.seconds)
@@ -213,9 +225,10 @@ class _Run:
     def _evaluate(self, spent: float) -> None:
         """Note an evaluation, keep the weights if it is the best one, and decide how to go on."""
         history, schedule, config, average = self.history, self.schedule, self.task.config, self.stepper.average()
-        evaluation, values = self.monitor.evaluate(
-            average, self.task.objective, step=history.steps, seconds=self.seconds
-        )
+        with self.draws.in_turn():
+            evaluation, values = self.monitor.evaluate(
+                average, self.task.objective, step=history.steps, seconds=self.seconds
+            )
         found = self.evidence.add(history.steps, values)
         if found is not None:
             evaluation = dataclasses.replace(evaluation, improvement=found.value, noise=found.noise)
@@ -256,7 +269,8 @@ class _Run:
         model.load_state_dict(self.best)
         assert isinstance(model, MetricModel)
         self.generator.manual_seed(config.seed + 1)
-        self.stepper = Polisher(model, samples, bandwidths, objective, config, self.generator)
+        with GlobalDraws(config.seed).in_turn():
+            self.stepper = Polisher(model, samples, bandwidths, objective, config, self.generator)
 
     def _resume(self, progress: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Bring the run to where the file left it."""
@@ -271,7 +285,7 @@ class _Run:
         if progress["is_polishing"]:
             self._polish()
         self.stepper.restore(tensors)
-        torch.set_rng_state(tensors[_RANDOM])
+        self.draws.state = tensors[_RANDOM]
         self._written_at = history.steps
         self.seconds = float(progress["seconds"])
         self.start -= self.seconds
@@ -286,7 +300,7 @@ class _Run:
             return
         best = {_BEST + name: value for name, value in self.best.items()}
         past = {f"{_EVIDENCE}{step}": value for step, value in self.evidence.values.items()}
-        tensors = {**self.stepper.state(), **best, **past, _RANDOM: torch.get_rng_state()}
+        tensors = {**self.stepper.state(), **best, **past, _RANDOM: self.draws.state}
         progress = dataclasses.asdict(self.history) | {"seconds": time.perf_counter() - self.start}
         progress |= {"settled": self.schedule.settled, "worsened": self.schedule.worsened}
         progress |= {"is_polishing": self.is_polishing}
