@@ -100,12 +100,7 @@ def reason(error: BaseException) -> str:
 
 
 def beside(file: Path, what: str) -> Path:
-    """Name a file of ours that stands beside another one while that is written; its ending is the same.
-
-    Example:
-        >>> beside(Path("tables/points.csv"), "lock").name
-        '.carre.lock.points.csv'
-    """
+    """Name a file of ours that stands beside another one while that is written; its ending is the same."""
     name = file.name
     if len(os.fsencode(name)) > _LONGEST_NAME:
         name = hashlib.sha256(os.fsencode(name)).hexdigest() + file.suffix

@@ -126,13 +126,7 @@ forward_mode = threading.RLock()
 
 @contextmanager
 def with_gradients() -> Iterator[None]:
-    """Record operations to differentiate them, also where the caller has switched that off.
-
-    Example:
-        >>> with torch.inference_mode(), with_gradients():
-        ...     torch.ones(2, requires_grad=True).sum().requires_grad
-        True
-    """
+    """Record operations to differentiate them, also where the caller has switched that off."""
     with torch.inference_mode(False), torch.enable_grad():
         yield
 

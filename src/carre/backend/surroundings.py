@@ -90,13 +90,6 @@ class GlobalDraws:
 
     Attributes:
         state: The state of the generator between two turns.
-
-    Example:
-        >>> draws = GlobalDraws(seed=0)
-        >>> with draws.in_turn():
-        ...     first = torch.rand(())
-        >>> bool(first == torch.rand((), generator=torch.Generator().manual_seed(0)))
-        True
     """
 
     _turn = threading.RLock()

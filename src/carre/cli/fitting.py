@@ -18,7 +18,7 @@ import typer
 import carre
 from carre.cli import _inputs as inputs
 from carre.cli._inputs import AsJson, Columns, Data, Device, DropMissing, Quiet, checkpoint_of, listed, positive
-from carre.cli._output import COMMAND, counted, progress, say, show
+from carre.cli._output import COMMAND, counted, progress, say, show, worded
 
 _INTERRUPTED = 130
 # The summary asks for the dimension at so many samples at most.
@@ -308,7 +308,7 @@ def _save(geometry: carre.Geometry, out: Path) -> None:
 
         elsewhere = Path(tempfile.mkdtemp(prefix="carre-")) / out.name
         carre.save(geometry, elsewhere)
-        raise OSError(f"{out} could not be written ({error}); the geometry was saved in {elsewhere} instead") from error
+        raise OSError(f"{worded(error)}; the geometry was saved in {elsewhere} instead") from error
 
 
 def _summary(

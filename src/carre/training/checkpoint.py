@@ -15,7 +15,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from carre.boundary import ArgumentError
-from carre.files import alone, beside, is_path, write_whole
+from carre.files import beside, is_path, write_whole
 from carre.matching import BandwidthDistribution
 from carre.training.config import TrainingConfig
 from carre.training.objective import Objective
@@ -103,15 +103,6 @@ class Checkpoint:
             True
         """
         return self._notes(self.path.read_bytes())["facts"].get(name) if self.path.exists() else None
-
-    def alone(self) -> AbstractContextManager[None]:
-        """Let no other run be kept in the file meanwhile.
-
-        Example:
-            >>> with Checkpoint("run").alone():
-            ...     pass
-        """
-        return alone(self.path, "checkpoint")
 
     def read(self, facts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """Return the progress and the tensors in the file; None where there is no file.

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from carre.arguments import check_arguments
 from carre.backend.surroundings import GlobalDraws
 from carre.boundary import ArgumentError
+from carre.files import alone
 from carre.matching import BandwidthDistribution
 from carre.networks import MetricModel
 from carre.training._schedule import CLEAR_DROP, Evidence, Schedule, is_done, is_hard, is_worse
@@ -117,10 +118,8 @@ def train(
         known = {} if "samples" in checkpoint.facts else {"samples": digest(samples, held_out)}
         facts = checkpoint.facts | known | fingerprint(model, bandwidths, objective, config, samples.device.type)
     task = _Task(model, samples, held_out, bandwidths, objective, config)
-    with (
-        checkpoint.alone() if checkpoint is not None else nullcontext(),
-        postponed(wanted=checkpoint is not None) as interruption,
-    ):
+    kept = nullcontext() if checkpoint is None else alone(checkpoint.path, "checkpoint")
+    with kept, postponed(wanted=checkpoint is not None) as interruption:
         run = _Run(task, checkpoint, facts, start)
         while not run.history.stop_reason:
             run.step()
