@@ -57,6 +57,8 @@ _MOST_SAID = 150
 # Of points, whose squares are summed over columns; and of σ, whose squares and their reciprocals are numbers.
 _MOST = {torch.float32: 1e17, torch.float64: 1e150}
 _SCALES = {torch.float32: (1e-18, 1e18), torch.float64: (1e-150, 1e150)}
+# More numbers than that are not copied: they may fill the memory, or lie in a file. They are read some at a time.
+LARGE = 2**22
 
 
 @runtime_checkable
@@ -370,8 +372,19 @@ def _from_array(array: np.ndarray) -> Tensor:
     if flags.c_contiguous and flags.writeable and flags.aligned and array.dtype.isnative:
         return torch.from_numpy(array)
     # Read-only, non-contiguous and byte-swapped arrays are copied; torch would refuse or warn.
+    is_plain = flags.aligned and array.dtype.isnative
+    if array.size > LARGE and is_plain and all(step >= 0 and step % array.itemsize == 0 for step in array.strides):
+        return torch.from_numpy(np.asarray(_Borrowed(array)))
     array = np.require(array, dtype=array.dtype.newbyteorder("="), requirements=["C", "W", "A"])
     return torch.from_numpy(array)
+
+
+class _Borrowed:
+    """Memory that is not to be written to, such as a mapped file, without saying so: torch would warn of it."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array, place = array, array.__array_interface__
+        self.__array_interface__ = place | {"data": (place["data"][0], False)}
 
 
 def as_bandwidth(bandwidth: Any, points: Float[Tensor, "n dim"], *, name: str = "bandwidth") -> Float[Tensor, " n"]:

@@ -146,7 +146,7 @@ def learn_carre_du_champ(
     frame, (low, high) = plan.frame, plan.bandwidth_range
     bandwidths = LogUniform(low / frame.scale, high / frame.scale)
     functions, columns = _standardize(left, right, points, frame, clamped=centered)
-    functions.check(plan.training, bandwidths.high)
+    functions.check(plan.training[:_N_TRIED], bandwidths.high)
     # The Jacobian of E[φ(X) | Y=y] is the covariance of φ(X) with X, not with itself: no target here.
     config = replace(plan.config, jacobian_weight=0.0, mixed_precision=False, until_done=False)
     with DrawingFrom(torch.Generator().manual_seed(seed)):
@@ -183,8 +183,7 @@ class _Standardized:
     def check(self, samples: Float[Tensor, "n dim"], bandwidth: float) -> None:
         """Try the functions at noisy points at the largest scale."""
         generator = torch.Generator(samples.device).manual_seed(0)
-        tried = samples[:_N_TRIED]
-        noisy = perturb(tried, torch.full_like(tried[:, 0], bandwidth), generator=generator).points
+        noisy = perturb(samples, torch.full_like(samples[:, 0], bandwidth), generator=generator).points
         with torch.no_grad():
             if not bool(torch.isfinite(self(noisy)).all()):
                 must = "be finite also near the samples, where they are evaluated"

@@ -197,10 +197,10 @@ def _plan(
     for concern in accepted.concerns():
         warnings.warn(concern, carre.data.ColumnWarning, stacklevel=2)
     plan = make_plan(
-        accepted.tensor,
+        accepted.values,
         FitSettings(**settings),
         seed=seed_of(seed),
-        device=choose_device(device, accepted.tensor),
+        device=choose_device(device, accepted.points.tensor),
         sample_shape=accepted.points.sample_shape,
     )
     n_parameters, memory = plan.costs()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from carre.arguments import check_arguments
-from carre.boundary import ArgumentError, as_points
+from carre.boundary import LARGE, ArgumentError, as_points
 
 # Whole numbers with so many different values at most, each on average in so many rows, are categories.
 _FEW_VALUES, _ROWS_PER_VALUE = 10, 5
@@ -80,15 +81,25 @@ def column_units(values: Float[Tensor, "n dim"], scale: str) -> Float[Tensor, " 
         raise ArgumentError("scale", f"be one of {', '.join(SCALES)}", got=repr(scale))
     if scale == "none":
         return None
-    columns = values.double()
-    deviations = columns.std(0)
+    deviations, largest = _sizes(values)
     units = deviations
     if scale == "robust":
-        some = columns[:: -(-len(columns) // _LOOKED_AT)].cpu().numpy()
+        some = values[:: -(-len(values) // _LOOKED_AT)].double().cpu().numpy()
         low, high = np.quantile(some, [0.25, 0.75], axis=0)
-        ranges = torch.from_numpy((high - low) / _NORMAL_RANGE).to(columns)
-        units = torch.where(ranges > _RELATIVE_ROUNDING * columns.abs().amax(0), ranges, deviations)
-    return torch.where(units > _RELATIVE_ROUNDING * columns.abs().amax(0), units, 1.0)
+        ranges = torch.from_numpy((high - low) / _NORMAL_RANGE).to(largest)
+        units = torch.where(ranges > _RELATIVE_ROUNDING * largest, ranges, deviations)
+    return torch.where(units > _RELATIVE_ROUNDING * largest, units, 1.0)
+
+
+def _sizes(values: Float[Tensor, "n dim"]) -> tuple[Float[Tensor, " dim"], Float[Tensor, " dim"]]:
+    """Return the deviation of each column and its largest size, in float64; of many rows some are read at a time."""
+    n, blocks = len(values), torch.split(values, max(1, LARGE // values.shape[1]))
+    largest = torch.stack([part.abs().amax(0) for part in blocks]).amax(0).double()
+    if len(blocks) == 1:
+        return values.double().std(0), largest
+    mean = torch.stack([part.sum(0, dtype=torch.float64) for part in blocks]).sum(0) / n
+    squares = torch.stack([(part - mean).square().sum(0) for part in blocks]).sum(0)
+    return (squares / (n - 1)).sqrt(), largest
 
 
 @check_arguments
@@ -114,37 +125,51 @@ def column_concerns(
         holds 3 whole numbers only ('kind',)
         has more than 99% of the variance ('id',)
     """
-    points = as_points(values, name="values").tensor.detach()[:_LOOKED_AT]
-    some = points.double().cpu().numpy()
-    called = np.array([str(i) for i in range(some.shape[1])] if names is None else list(names), dtype=object)
-    if len(called) != some.shape[1]:
-        raise ArgumentError("names", f"be as many as the columns, {some.shape[1]}", got=len(called))
-    looks = (_numbering, _categories, _units) if units_matter else (_numbering, _categories)
-    return tuple(concern for look in looks for concern in look(some, called))
+    points = as_points(values[:_LOOKED_AT], name="values").tensor.detach().cpu()
+    n, dim = points.shape
+    called = np.array([str(i) for i in range(dim)] if names is None else list(names), dtype=object)
+    if len(called) != dim:
+        raise ArgumentError("names", f"be as many as the columns, {dim}", got=len(called))
+    # In units of the largest number, whose square may overflow.
+    unit = max(float(torch.linalg.vector_norm(points, math.inf)), np.finfo(np.float64).tiny)
+    # One column at a time: a copy of all may not fit.
+    seen = [_Column.of(column.double().numpy(), unit) for column in points.mT]
+    looks = [_numbering(seen, called), _categories(seen, called, n)]
+    if units_matter:
+        looks.append(_units(seen, called))
+    return tuple(concern for look in looks for concern in look)
 
 
-def _is_whole(values: Float[np.ndarray, "n dim"]) -> Bool[np.ndarray, " dim"]:
-    whole: np.ndarray = (values == np.round(values)).all(0)
-    return whole
+class _Column(NamedTuple):
+    """What is seen of a column: its deviation, in some unit; and of whole numbers how many there are, and an order."""
+
+    deviation: float
+    is_whole: bool
+    n_values: int
+    is_numbering: bool
+
+    @classmethod
+    def of(cls, values: Float[np.ndarray, " n"], unit: float) -> _Column:
+        """Look at a column; whole numbers that rise, or fall, or go from one to another in any order, number rows."""
+        deviation = float((values / unit).std())
+        if not (values == np.round(values)).all():
+            return cls(deviation, False, 0, False)
+        steps, ordered = np.diff(values), np.diff(np.sort(values))
+        in_order = (steps > 0).all() or (steps < 0).all() or (ordered == 1).all()
+        return cls(deviation, True, 1 + int(np.count_nonzero(ordered)), bool(in_order and len(values) >= _FEWEST_ROWS))
 
 
-def _numbering(values: Float[np.ndarray, "n dim"], called: np.ndarray) -> Iterator[ColumnConcern]:
-    """Whole numbers that rise, or fall, from each row to the next; or all from one to another, in any order."""
-    if len(values) < _FEWEST_ROWS:
-        return
-    steps, ordered = np.diff(values, axis=0), np.diff(np.sort(values, axis=0), axis=0)
-    in_order = (steps > 0).all(0) | (steps < 0).all(0)
+def _numbering(seen: Sequence[_Column], called: np.ndarray) -> Iterator[ColumnConcern]:
     finding = "seems to number the rows: it would say when a row was written, not what it is"
-    for name in called[_is_whole(values) & (in_order | (ordered == 1).all(0))]:
+    for name in called[[column.is_numbering for column in seen]]:
         yield ColumnConcern((name,), finding, "Leave it out")
 
 
-def _categories(values: Float[np.ndarray, "n dim"], called: np.ndarray) -> Iterator[ColumnConcern]:
-    whole = _is_whole(values)
-    if whole.mean() >= _MOSTLY_WHOLE:
+def _categories(seen: Sequence[_Column], called: np.ndarray, n_rows: int) -> Iterator[ColumnConcern]:
+    if np.mean([column.is_whole for column in seen]) >= _MOSTLY_WHOLE:
         return
-    counts = np.array([len(np.unique(column)) for column in values.T]) * whole
-    few = (counts > 1) & (counts <= _FEW_VALUES) & (counts * _ROWS_PER_VALUE <= len(values))
+    counts = np.array([column.n_values for column in seen])
+    few = (counts > 1) & (counts <= _FEW_VALUES) & (counts * _ROWS_PER_VALUE <= n_rows)
     if few.any():
         least, most = counts[few].min(), counts[few].max()
         count = least if least == most else f"{least} to {most}"
@@ -152,10 +177,9 @@ def _categories(values: Float[np.ndarray, "n dim"], called: np.ndarray) -> Itera
         yield ColumnConcern(tuple(called[few]), finding, "Leave it out, or fit each category by itself")
 
 
-def _units(values: Float[np.ndarray, "n dim"], called: np.ndarray) -> Iterator[ColumnConcern]:
+def _units(seen: Sequence[_Column], called: np.ndarray) -> Iterator[ColumnConcern]:
     """One column that has the say, or columns in other units; the first is said where both are true."""
-    # In units of the largest number, whose square may overflow.
-    deviations = (values / max(np.abs(values).max(), np.finfo(np.float64).tiny)).std(0)
+    deviations = np.array([column.deviation for column in seen])
     varied = np.sort(deviations[deviations > 0])
     if len(varied) < 2:
         return

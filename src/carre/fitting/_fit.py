@@ -16,8 +16,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.backend.memory import progress_bar
+<<<<<<< HEAD
 from carre.backend.surroundings import plain_surroundings
 from carre.boundary import ArgumentError, Points, as_dense, as_images, as_points
+=======
+from carre.backend.rows import Rows, Samples
+from carre.boundary import LARGE, ArgumentError, Points, as_dense, as_images, as_points
+>>>>>>> 9a821a7 (Many samples stay where they are, in memory or in a mapped file, and are read some rows at a time)
 from carre.data import ColumnWarning, Normalization, Table, column_concerns
 from carre.data.columns import column_units
 from carre.data.frames import is_frame, names_of, read_frame, refuse_anndata
@@ -153,11 +158,17 @@ def fit(
     samples = accept_samples(X, scale=scale)
     concerns = samples.concerns()
     for concern in concerns:
+<<<<<<< HEAD
         warnings.warn(concern, ColumnWarning, stacklevel=3)
     place = choose_device(device, samples.tensor)
     kept = Checkpoint(checkpoint) if checkpoint is not None and not isinstance(checkpoint, Checkpoint) else checkpoint
+=======
+        warnings.warn(concern, ColumnWarning, stacklevel=2)
+    place = choose_device(device, samples.points.tensor)
+    kept = None if checkpoint is None else Checkpoint(checkpoint)
+>>>>>>> 9a821a7 (Many samples stay where they are, in memory or in a mapped file, and are read some rows at a time)
     seed = seed_of(random_state, kept)
-    plan = make_plan(samples.tensor, settings, seed=seed, device=place, sample_shape=samples.points.sample_shape)
+    plan = make_plan(samples.values, settings, seed=seed, device=place, sample_shape=samples.points.sample_shape)
     bar = progress_bar("fit", delay=0.0) if verbose and progress is None else nullcontext(progress)
     with bar as callback:
         geometry = carry_out(plan, callback=callback, checkpoint=kept)
@@ -173,14 +184,18 @@ def fit(
         parameters=parameters,
         verbose=verbose,
     )
+<<<<<<< HEAD
     _warn(geometry, len(samples.tensor))
     # Not before: also the choice of a scale may be interrupted.
     if kept is not None and kept is not checkpoint:
         kept.remove()
+=======
+    _warn(geometry, len(samples.points.tensor))
+>>>>>>> 9a821a7 (Many samples stay where they are, in memory or in a mapped file, and are read some rows at a time)
     return geometry
 
 
-class Samples(NamedTuple):
+class GivenSamples(NamedTuple):
     """The samples of a fit, checked, and what is known of them beside their values."""
 
     points: Points
@@ -188,20 +203,23 @@ class Samples(NamedTuple):
     normalization: Normalization | None
 
     @property
-    def tensor(self) -> Float[Tensor, "n dim"]:
-        """The samples, flat."""
-        return self.points.tensor.detach()
+    def values(self) -> Samples:
+        """The samples, flat, each column divided by its unit; many of them only when they are asked for."""
+        tensor, units = self.points.tensor.detach(), self.points.units
+        if units is None or tensor.numel() <= LARGE:
+            return self.points.in_units(units).tensor.detach()
+        rows, unit = Rows(tensor, torch.arange(len(tensor), device=tensor.device)), units.to(tensor)
+        return rows.then(lambda part: part / unit)
 
     def concerns(self) -> tuple[str, ...]:
         """Say what is odd about their columns, in sentences; images have none."""
         if self.points.sample_shape is not None:
             return ()
-        units = self.points.units
-        values = self.tensor if units is None else self.tensor * units
+        values, units = self.points.tensor, self.points.units
         return tuple(map(str, column_concerns(values, self.names, units_matter=units is None)))
 
 
-def accept_samples(X: Any, *, scale: str = "none") -> Samples:
+def accept_samples(X: Any, *, scale: str = "none") -> GivenSamples:
     """Check the samples of a fit: arrays, tensors, tables, data frames, images, datasets of images.
 
     Args:
@@ -230,7 +248,8 @@ def accept_samples(X: Any, *, scale: str = "none") -> Samples:
         raise ArgumentError("X", "have at least 2 samples", got=f"{len(points.tensor)} sample (n_samples = 1)")
     if scale != "none" and points.sample_shape is not None:
         raise ArgumentError("scale", "be 'none' for images, whose pixels are alike", got=repr(scale))
-    return Samples(points.in_units(column_units(points.tensor.detach(), scale)), names, normalization)
+    units = column_units(points.tensor.detach(), scale)
+    return GivenSamples(dataclasses.replace(points, units=units), names, normalization)
 
 
 def carry_out(
@@ -356,7 +375,7 @@ def _profile(plan: FitPlan, field: NeuralField, rank: int, supported_from: float
     )
 
 
-def _selection(samples: Float[Tensor, "n dim"], rank: int, device: torch.device) -> Float[Tensor, "m dim"]:
+def _selection(samples: Samples, rank: int, device: torch.device) -> Float[Tensor, "m dim"]:
     """Take the samples to choose the scale at, few ones repeatedly: their metrics are held at once, with copies."""
     count = max(_FEWEST_SELECTION, min(_N_SELECTION, _NUMBERS_IN_SELECTION // (rank * samples.shape[1])))
     some = samples[:count].to(device)

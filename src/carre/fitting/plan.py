@@ -9,11 +9,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+<<<<<<< HEAD
 from carre.backend.surroundings import DrawingFrom
 from carre.boundary import ArgumentError
+=======
+from carre.backend.rows import Rows, Samples
+from carre.boundary import LARGE, ArgumentError
+>>>>>>> 9a821a7 (Many samples stay where they are, in memory or in a mapped file, and are read some rows at a time)
 from carre.fields.neural import LEAST_SCALE, observed_scale
 from carre.fitting.settings import FitSettings
 from carre.metric import AffineFrame
@@ -29,7 +34,7 @@ _SLACK = 1e-6
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 8, 20_000
 # Weights, gradients, two moments of Adam, the average, and the best of it.
 _COPIES_OF_WEIGHTS = 6
-# Of the samples: as they were given, in the frame, and one to spare.
+# Of samples that are copied: as they were given, in the frame, and one to spare.
 _COPIES_OF_SAMPLES = 3
 # Numbers that are kept for the way back, per unit of a residual block, and relative to those of a U-Net on its way.
 _NUMBERS_PER_UNIT, _KEPT_BY_UNET = 16, 4
@@ -45,7 +50,7 @@ class FitPlan:
         settings: What was told.
         samples: The samples as they were given.
         clean: Samples to choose a scale at, as they were given: those held out, else all.
-        training: Samples to train on, in the frame, on the device.
+        training: Samples to train on, in the frame, on the device; on a CPU many stay where they are.
         held_out: Samples to watch training with; the training samples where too few are left.
         frame: The coordinates.
         scale: What defaults are made from.
@@ -69,10 +74,10 @@ class FitPlan:
     """
 
     settings: FitSettings
-    samples: Float[Tensor, "n dim"]
-    clean: Float[Tensor, "m dim"]
-    training: Float[Tensor, "k hull"]
-    held_out: Float[Tensor, "l hull"]
+    samples: Samples
+    clean: Samples
+    training: Samples
+    held_out: Samples
     frame: AffineFrame
     scale: DataScale
     bandwidth_range: tuple[float, float]
@@ -165,12 +170,13 @@ class FitPlan:
             else (2 * _NUMBERS_PER_UNIT * self.settings.n_blocks * self.width)
         )
         per_point += self.rank * self.frame.hull_dim
-        of_samples = _COPIES_OF_SAMPLES * self.samples.numel()
+        copies = 1 if isinstance(self.training, Rows) else _COPIES_OF_SAMPLES
+        of_samples = copies * math.prod(self.samples.shape)
         return n_parameters, 4 * (_COPIES_OF_WEIGHTS * n_parameters + of_samples + self.config.batch_size * per_point)
 
 
 def make_plan(
-    samples: Float[Tensor, "n dim"],
+    samples: Samples,
     settings: FitSettings,
     *,
     seed: int,
@@ -197,17 +203,16 @@ def make_plan(
     order = torch.randperm(len(samples), generator=shuffle, device=samples.device)
     n_held_out = min(int(settings.validation_fraction * len(samples)), _MOST_HELD_OUT)
     n_held_out = n_held_out if n_held_out >= _FEWEST_HELD_OUT else 0
-    clean = samples[order[: n_held_out or None]]
+    clean, rest = (_taken(samples, some) for some in (order[: n_held_out or None], order[n_held_out:]))
     # A U-Net needs its pixels where they are; a user's network or denoiser is shown all coordinates.
     reduce = settings.reduce and settings.is_default and unet is None
-    rest = samples[order[n_held_out:]]
-    frame = AffineFrame.of(rest, reduce=reduce)
+    in_order = rest.sorted() if isinstance(rest, Rows) else rest
+    frame = AffineFrame.of(in_order, reduce=reduce)
     noise = _noise(settings, frame, rest, is_image=sample_shape is not None)
     if noise.value > 0 and reduce:
-        frame = AffineFrame.of(rest, noise=noise.value)
-    local = frame.to(samples.device, samples.dtype)
-    training = local.encode(rest).to(device, torch.float32)
-    held_out = local.encode(clean).to(device, torch.float32) if n_held_out else training
+        frame = AffineFrame.of(in_order, noise=noise.value)
+    training = _encoded(rest, frame, device)
+    held_out = _encoded(clean, frame, device) if n_held_out else training
     scale = (DataScale if unet is None else ImageScale).of(training)
     if noise.n_directions is not None:
         # Neighbors in noise are those of the whole space.
@@ -234,16 +239,35 @@ def make_plan(
     return replace(plan, config=replace(plan.config, gives_up=plan.harder() is not None))
 
 
-def _noise(
-    settings: FitSettings, frame: AffineFrame, samples: Float[Tensor, "n dim"], *, is_image: bool
-) -> NoiseEstimate:
+def _taken(samples: Samples, which: Int[Tensor, " m"]) -> Samples:
+    """Take some of the samples: as a copy, or of many as rows that stay where they are."""
+    if isinstance(samples, Rows):
+        return replace(samples, order=samples.order[which])
+    return samples[which] if samples.numel() <= LARGE else Rows(samples, which)
+
+
+def _encoded(samples: Samples, frame: AffineFrame, device: torch.device) -> Samples:
+    """Bring samples into a frame, to where they are trained on; a GPU, which cannot wait for them, gets them all."""
+    local = frame.to(samples.device, samples.dtype)
+    if isinstance(samples, Tensor):
+        return local.encode(samples).to(device, torch.float32)
+    rows = samples.then(lambda part: local.encode(part).to(device, torch.float32))
+    return rows if device.type == "cpu" else rows.whole()
+
+
+def _noise(settings: FitSettings, frame: AffineFrame, samples: Samples, *, is_image: bool) -> NoiseEstimate:
     """Take the noise that was given, or look for some where the answer can be used."""
     told, (smallest, _) = settings.noise, settings.bandwidth_range or (settings.bandwidth or math.inf, 0)
     if isinstance(told, float):
         return NoiseEstimate(told, reason="it was given")
     if is_image or settings.ridge > 0 or settings.method == "uncentered":
         return NoiseEstimate(reason="it is looked for in tables, with a mean and without a ridge")
-    found = estimate_noise(frame.scale * frame.to(samples).encode(samples))
+    local = frame.to(samples.device, samples.dtype)
+
+    def inside(part: Tensor) -> Tensor:
+        return frame.scale * local.encode(part)
+
+    found = estimate_noise(samples.then(inside) if isinstance(samples, Rows) else inside(samples))
     if smallest < LEAST_SCALE * found.value:
         return NoiseEstimate(reason=f"there seems to be noise of {found.value:.3g}; scales within it were asked for")
     return found

@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.boundary import ArgumentError
+from carre.backend.rows import Samples, in_blocks
+from carre.boundary import LARGE, ArgumentError
 
 # Directions whose standard deviation is below this share of the largest are rounding of their own computation: roots
 # of what second moments lose in float64. What the samples themselves have lost is counted beside it.
@@ -20,7 +21,6 @@ _RELATIVE_TOLERANCE = 1e-7
 _LARGEST_DECOMPOSITION = 2048
 # Noise alone does not pass its edge by more, but for chance.
 _EDGE_SLACK = 1.02
-_ROWS_AT_ONCE, _NUMBERS_AT_ONCE = 2**18, 2**26
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class AffineFrame:
     basis: Float[Tensor, "ambient hull"] | None = None
 
     @classmethod
-    def of(cls, samples: Float[Tensor, "n ambient"], *, reduce: bool = True, noise: float = 0.0) -> AffineFrame:
+    def of(cls, samples: Samples, *, reduce: bool = True, noise: float = 0.0) -> AffineFrame:
         """Fit the frame: the mean, the linear hull, and one isotropic scale (rms per coordinate of the hull).
 
         With noise of a known deviation the hull is that of the clean samples: directions that vary no more than noise
@@ -65,8 +65,9 @@ class AffineFrame:
             >>> AffineFrame.of(noisy).hull_dim, AffineFrame.of(noisy, noise=0.1).hull_dim
             (4, 1)
         """
-        center = samples.mean(0, dtype=torch.float64)
-        rounding = 4 * torch.finfo(samples.dtype).eps * float(samples.abs().amax())
+        sums = [(part.sum(0, dtype=torch.float64), float(part.abs().amax())) for part in in_blocks(samples)]
+        center = torch.stack([total for total, _ in sums]).sum(0) / len(samples)
+        rounding = 4 * torch.finfo(samples.dtype).eps * max(largest for _, largest in sums)
         seek = reduce and min(samples.shape) <= _LARGEST_DECOMPOSITION
         edge = _EDGE_SLACK * noise * (1 + math.sqrt(samples.shape[1] / len(samples)))
         basis = _hull(samples, center, max(rounding, edge)) if seek else None
@@ -108,18 +109,16 @@ class AffineFrame:
         return factor if self.basis is None else factor @ self.basis.mT
 
 
-def _centered(samples: Float[Tensor, "n ambient"], center: Float[Tensor, " ambient"]) -> Iterator[Tensor]:
-    """Yield the centered samples in float64, some at a time: a copy of all of them may not fit."""
-    n_rows = max(1, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // max(1, samples.shape[1])))
-    for part in torch.split(samples, n_rows):
-        yield part - center  # In float64, which is that of the center.
+def _centered(samples: Samples, center: Float[Tensor, " ambient"]) -> Iterator[Tensor]:
+    """Yield the centered samples some at a time, in float64, which is that of the center."""
+    return (part - center for part in in_blocks(samples))
 
 
-def _hull(
-    samples: Float[Tensor, "n ambient"], center: Float[Tensor, " ambient"], least: float
-) -> Float[Tensor, "ambient hull"] | None:
+def _hull(samples: Samples, center: Float[Tensor, " ambient"], least: float) -> Float[Tensor, "ambient hull"] | None:
     """Find an orthonormal basis of the linear hull by decreasing variance, or None when it is the whole space."""
     n, ambient = samples.shape
+    if n <= ambient and n * ambient > LARGE:
+        return _span(samples, center, least)
     if n <= ambient:
         _, singular, rows = torch.linalg.svd(torch.cat(list(_centered(samples, center))), full_matrices=False)
         deviations, vectors = singular / n**0.5, rows.mT
@@ -131,3 +130,23 @@ def _hull(
         deviations, vectors = values.clamp_min(0).sqrt().flip(0), vectors.flip(1)
     kept = deviations > _RELATIVE_TOLERANCE * deviations[0] + least
     return None if bool(kept.all()) and len(kept) == ambient else vectors[:, kept]
+
+
+def _span(samples: Samples, center: Float[Tensor, " ambient"], least: float) -> Float[Tensor, "ambient hull"]:
+    """Find the hull of long samples from their products with each other: they themselves are held a few at a time."""
+    n = len(samples)
+    products = torch.cat(
+        [torch.cat([left @ right.mT for right in _centered(samples, center)], 1) for left in _centered(samples, center)]
+    )
+    values, vectors = torch.linalg.eigh(products)
+    deviations = (values / n).clamp_min(0).sqrt()
+    kept = deviations > _RELATIVE_TOLERANCE * deviations[-1] + least
+    weights = (vectors[:, kept] / values[kept].sqrt()).flip(1)
+    rows, start = weights.new_zeros(weights.shape[1], samples.shape[1]), 0
+    for part in _centered(samples, center):
+        rows += weights[start : start + len(part)].mT @ part
+        start += len(part)
+    # The least of them have lost digits to the largest, and are orthogonal to them again.
+    triangular = torch.linalg.cholesky(rows @ rows.mT)
+    orthonormal: Tensor = torch.linalg.solve_triangular(triangular, rows, upper=False).mT
+    return orthonormal

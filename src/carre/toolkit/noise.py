@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from carre.arguments import check_arguments
+from carre.backend.rows import Rows
 from carre.boundary import ArgumentError, as_points
 
 # Of the samples, so many at most, of which some are points to look around at.
 _MOST_SAMPLES, _MOST_POINTS, _FEWEST_SAMPLES, _MOST_NEIGHBORS = 16_384, 256, 80, 512
+_POINTS_AT_ONCE = 32
 # Decompositions of size D at every point. In fewer dimensions than four the lower half is one direction, which has
 # nothing to be alike with: the turns of a helix look like noise.
 _LEAST_DIM, _LARGEST_DIM, _LARGEST_DECOMPOSITIONS = 4, 512, 2**23
@@ -70,7 +72,7 @@ def estimate_noise(samples: Any, *, generator: torch.Generator | None = None) ->
     along them is measured on the other: on the same half it would be too small.
 
     Args:
-        samples: The samples, shape (n, D).
+        samples: The samples, shape (n, D), or checked ones that stay where they are.
         generator: Source of the split; by default a fixed seed.
 
     Example:
@@ -83,7 +85,7 @@ def estimate_noise(samples: Any, *, generator: torch.Generator | None = None) ->
         >>> estimate_noise(sphere.sample(2000, generator=rng)).value
         0.0
     """
-    samples = as_points(samples, name="samples").tensor.detach()
+    samples = samples if isinstance(samples, Rows) else as_points(samples, name="samples").tensor.detach()
     n, dim = samples.shape
     if n < _FEWEST_SAMPLES:
         return _nothing(f"fewer than {_FEWEST_SAMPLES} samples do not tell")
@@ -139,16 +141,24 @@ def _spectra(samples: Float[Tensor, "n dim"]) -> list[_Seen]:
     return found
 
 
-def _neighbors(points: Float[Tensor, "m dim"], samples: Float[Tensor, "n dim"]) -> tuple[Tensor, Tensor]:
-    """Find the nearest samples of each point, with their squared distances."""
+def _neighbors(points: Float[Tensor, "m dim"], samples: Float[Tensor, "n dim"]) -> tuple[Tensor, Tensor, Tensor]:
+    """Find the nearest samples of each point: their squared distances, and which of the samples they are."""
     distances, index = torch.cdist(points, samples).topk(min(_MOST_NEIGHBORS, len(samples)), 1, largest=False)
-    return distances.square(), samples[index]
+    return distances.square(), index, samples
 
 
 def _covariances(
-    distances: Float[Tensor, "m k"], neighbors: Float[Tensor, "m k dim"], sigma: float
+    distances: Float[Tensor, "m k"], index: Int[Tensor, "m k"], samples: Float[Tensor, "n dim"], sigma: float
 ) -> tuple[Float[Tensor, "m dim dim"], Float[Tensor, " m"]]:
     """Compute the kernel's G at each point, without the bias of few neighbors, and their effective number."""
+    parts = zip(torch.split(distances, _POINTS_AT_ONCE), torch.split(index, _POINTS_AT_ONCE), strict=True)
+    found = [_covariance(squares, samples[nearest], sigma) for squares, nearest in parts]
+    return torch.cat([metric for metric, _ in found]), torch.cat([effective for _, effective in found])
+
+
+def _covariance(
+    distances: Float[Tensor, "m k"], neighbors: Float[Tensor, "m k dim"], sigma: float
+) -> tuple[Float[Tensor, "m dim dim"], Float[Tensor, " m"]]:
     weights = torch.softmax(-distances / (2 * sigma**2), 1)
     effective = 1 / weights.square().sum(1)
     centered = neighbors - torch.einsum("mk,mkd->md", weights, neighbors)[:, None]

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.backend.modes import fused_operations
+from carre.backend.rows import Samples
 from carre.matching import (
     BandwidthDistribution,
     JacobianProbe,
@@ -45,7 +46,7 @@ class Stepper:
     def __init__(
         self,
         model: nn.Module,
-        samples: Float[Tensor, "n dim"],
+        samples: Samples,
         bandwidths: BandwidthDistribution,
         objective: Objective,
         config: TrainingConfig,
@@ -117,11 +118,11 @@ class Stepper:
 
         if config.n_references == 0:
             return perturb(samples[draw(config.batch_size)], bandwidth, generator=random)
-        references, source = samples, torch.arange(config.batch_size, device=device)
+        source = torch.arange(config.batch_size, device=device)
         if config.n_references < len(samples):
             references = samples[draw(max(config.n_references, config.batch_size))]
         else:
-            source = draw(config.batch_size)
+            references, source = samples[:], draw(config.batch_size)
         return perturb_among(references, source, bandwidth, n_draws=config.n_draws, generator=random)
 
     def _run(self, batch: Perturbation) -> None:
@@ -175,8 +176,14 @@ class Stepper:
             return None
         if self.config.probes == "backward":
             return "backward"
+<<<<<<< HEAD
         y, s = self.samples[:2], self.samples.new_full((len(self.samples[:2]),), self.bandwidths.low)
         device = self.samples.device
+=======
+        y = self.samples[:2]
+        s = y.new_full((len(y),), self.bandwidths.low)
+        device, state = self.samples.device, torch.get_rng_state()
+>>>>>>> 9a821a7 (Many samples stay where they are, in memory or in a mapped file, and are read some rows at a time)
         was_training = model.training
         try:
             # Evaluating, so that no running statistics change.

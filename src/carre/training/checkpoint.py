@@ -14,7 +14,7 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from carre.backend.rows import Rows, in_blocks
 from carre.boundary import ArgumentError
 from carre.files import beside, is_path, write_whole
 from carre.matching import BandwidthDistribution
@@ -39,7 +40,6 @@ _MOST_NAMED = 3
 _REMEDY = "Delete it to start anew, or name another file"
 # What comes from the samples may be rounded otherwise by another version of torch.
 _TOLERANCE = 1e-6
-_BYTES_AT_ONCE = 2**24
 
 
 class CheckpointError(ArgumentError):
@@ -251,7 +251,7 @@ def fingerprint(
     }
 
 
-def digest(*parts: Tensor | str) -> str:
+def digest(*parts: Tensor | Rows | str) -> str:
     """Hash tensors, with their shapes and dtypes, and words.
 
     Example:
@@ -264,9 +264,9 @@ def digest(*parts: Tensor | str) -> str:
             found.update(part.encode())
             continue
         found.update(f"{part.dtype}{tuple(part.shape)}".encode())
-        # Some of it at a time: a copy of all of it may not fit.
-        for some in torch.split(part.detach().reshape(-1), _BYTES_AT_ONCE // part.element_size()):
-            found.update(some.cpu().contiguous().view(torch.uint8).numpy().data)
+        blocks: Iterable[Tensor] = in_blocks(part) if isinstance(part, Rows) or part.ndim == 2 else [part]
+        for some in blocks:
+            found.update(some.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().data)
     return found.hexdigest()
 
 

@@ -11,12 +11,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from carre.arguments import check_arguments
+from carre.backend.rows import Samples, in_blocks
 from carre.boundary import ArgumentError
 from carre.neighbors import TorchIndex
 from carre.training.objective import BalancedScales
 
 _N_QUERIES = 512
 _N_NEIGHBORS = 10
+# Bytes for the search among samples that are read in blocks.
+_MEMORY = 2**23
 # The smallest default σ: this share of the distance to the fifth neighbor; lower where that leaves less than a
 # decade and a half below the spread (in high dimension all neighbors are far, and a network that has learned small
 # scales is more accurate at larger ones), but not far below the distance between samples.
@@ -170,11 +173,13 @@ class DataScale:
     n_samples: int
 
     @classmethod
-    def of(cls, samples: Float[Tensor, "n dim"]) -> DataScale:
+    def of(cls, samples: Samples) -> DataScale:
         """Measure centered samples. The first ones serve as queries: shuffle if their order means something."""
-        n_neighbors = min(_N_NEIGHBORS, len(samples) - 1)
-        found = TorchIndex(samples).search(samples[:_N_QUERIES], n_neighbors + 1)
-        distances = found.squared_distances[:, 1:].sqrt()
+        n_found, queries = min(_N_NEIGHBORS, len(samples) - 1) + 1, samples[:_N_QUERIES]
+        blocks, memory = ([samples], None) if isinstance(samples, Tensor) else (in_blocks(samples), _MEMORY)
+        found = [TorchIndex(part, memory=memory).search(queries, min(n_found, len(part))) for part in blocks]
+        squares = torch.cat([one.squared_distances for one in found], 1)
+        distances = squares.sort(1).values[:, 1:n_found].sqrt()
         positive = distances[:, min(4, distances.shape[1] - 1)]
         positive = positive[positive > 0]
         spread = _spread(samples[: 4 * _N_QUERIES])
@@ -232,7 +237,7 @@ class DataScale:
         """Return the size of the reference set: it helps where samples are dense, that is in low dimension."""
         return _REFERENCES if self.dimension <= _DENSE_DIMENSION else 0
 
-    def balance(self, samples: Float[Tensor, "n dim"], rank: int) -> BalancedScales | None:
+    def balance(self, samples: Samples, rank: int) -> BalancedScales | None:
         """Return what each scale counts: the same."""
         return None
 
@@ -294,7 +299,7 @@ class ImageScale(DataScale):
         """Return the size of the reference set: at large scales images have neighbors, too; 0 if they are too large."""
         return _REFERENCES if dim <= _LARGEST_REFERENCE else 0
 
-    def balance(self, samples: Float[Tensor, "n dim"], rank: int) -> BalancedScales | None:
+    def balance(self, samples: Samples, rank: int) -> BalancedScales | None:
         """Return what each scale counts: more where few directions are left."""
         return BalancedScales.of(samples, rank)
 

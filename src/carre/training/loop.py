@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.arguments import check_arguments
+<<<<<<< HEAD
 from carre.backend.surroundings import GlobalDraws
+=======
+from carre.backend.rows import Samples
+>>>>>>> 9a821a7 (Many samples stay where they are, in memory or in a mapped file, and are read some rows at a time)
 from carre.boundary import ArgumentError
 from carre.files import alone
 from carre.matching import BandwidthDistribution
@@ -70,8 +73,8 @@ class Progress:
 @check_arguments
 def train(
     model: nn.Module,
-    samples: Float[Tensor, "n dim"],
-    held_out: Float[Tensor, "m dim"],
+    samples: Samples,
+    held_out: Samples,
     bandwidths: BandwidthDistribution,
     objective: Objective,
     config: TrainingConfig,
@@ -85,7 +88,8 @@ def train(
 
     Args:
         model: ``model(y, σ) → (mean, factor)``, on the device of the samples.
-        samples: Training samples, in the coordinates that the model works in.
+        samples: Training samples, in the coordinates that the model works in: a tensor, or rows that are read as they
+            are drawn.
         held_out: Samples that are never trained on; may be the training samples when there are too few.
         bandwidths: The distribution of σ.
         objective: The losses.
@@ -140,8 +144,8 @@ class _Task(NamedTuple):
     """What is to be trained on what."""
 
     model: nn.Module
-    samples: Tensor
-    held_out: Tensor
+    samples: Samples
+    held_out: Samples
     bandwidths: BandwidthDistribution
     objective: Objective
     config: TrainingConfig

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.backend.memory import points_at_once
+from carre.backend.rows import Samples
 from carre.matching import BandwidthDistribution, Perturbation, perturb, predictive_loss
 from carre.matching.perturbation import source_posterior
 from carre.metric import LowRankMetric
@@ -195,7 +196,7 @@ def linear_phase(history: History) -> str | None:
 class LinearDenoiser:
     """The best linear denoiser m = Σ(Σ + σ²I)⁻¹y of centered samples (Wiener)."""
 
-    def __init__(self, samples: Float[Tensor, "n dim"]) -> None:
+    def __init__(self, samples: Samples) -> None:
         dim, (fewest, most) = samples.shape[1], _LINEAR_SAMPLES
         # With fewer samples than D the estimate of Σ is zero off their span and too large on its leading directions:
         # a weaker denoiser than the best linear one. Gains over it are too high, those of the network and of the kernel
@@ -220,8 +221,8 @@ class HeldOut:
 
     def __init__(
         self,
-        samples: Float[Tensor, "n dim"],
-        training_samples: Float[Tensor, "m dim"],
+        samples: Samples,
+        training_samples: Samples,
         bandwidths: BandwidthDistribution,
         *,
         generator: torch.Generator,
@@ -230,7 +231,8 @@ class HeldOut:
     ) -> None:
         levels = (torch.arange(n_levels, device=samples.device, dtype=samples.dtype) + 0.5) / n_levels
         self.levels = bandwidths.quantile(levels)
-        x = samples.repeat(-(-n_pairs // len(samples)), 1)[:n_pairs]
+        few = samples[:n_pairs]
+        x = few.repeat(-(-n_pairs // len(few)), 1)[:n_pairs]
         self.pairs = [perturb(x, sigma.expand(len(x)), generator=generator) for sigma in self.levels]
         linear = LinearDenoiser(training_samples)
         self.linear_errors = [_errors(pair, linear(pair.points, pair.bandwidth)).mean() for pair in self.pairs]

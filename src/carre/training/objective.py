@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.arguments import check_arguments
+from carre.backend.rows import Samples
 from carre.boundary import ArgumentError
 from carre.matching import BandwidthDistribution, JacobianProbe, Perturbation, denoising_loss, metric_matching_loss
 from carre.metric import LowRankMetric
@@ -143,7 +144,7 @@ class BalancedScales:
     variances: Float[Tensor, " rank"]
 
     @classmethod
-    def of(cls, samples: Float[Tensor, "n dim"], rank: int) -> BalancedScales:
+    def of(cls, samples: Samples, rank: int) -> BalancedScales:
         """Measure the variances of centered samples; the first ones serve, so shuffle if their order means something.
 
         Example:

@@ -1,0 +1,99 @@
+"""Samples that stay where they are, in memory or in a mapped file, and are read some rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from carre.boundary import LARGE
+
+# Of those that are too many to copy.
+_ROWS_AT_ONCE, _NUMBERS_AT_ONCE = 2**18, 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of a table in some order, made ready when they are asked for: of all of them no copy is held.
+
+    In training it takes the place of a tensor, whose shape, dtype, device and indices it has.
+
+    Attributes:
+        table: All rows, which stay where they are.
+        order: Which of them, in which order.
+        ready: From some rows to what they are used as, one by one.
+
+    Example:
+        >>> rows = Rows(torch.arange(6.0).reshape(3, 2), torch.tensor([2, 0])).then(lambda part: 10 * part)
+        >>> rows.shape, rows[:1], rows[torch.tensor([1, 1])]
+        ((2, 2), tensor([[40., 50.]]), tensor([[ 0., 10.],
+                [ 0., 10.]]))
+    """
+
+    table: Float[Tensor, "all ambient"]
+    order: Int[Tensor, " n"]
+    ready: Callable[[Tensor], Tensor] = lambda part: part
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getitem__(self, which: slice | Tensor) -> Float[Tensor, "m dim"]:
+        return self.ready(self.table[self.order[which]])
+
+    @cached_property
+    def _first(self) -> Tensor:
+        return self[:1]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and of columns, when they are ready."""
+        return len(self), self._first.shape[1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of rows that are ready."""
+        return self._first.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Of rows that are ready."""
+        return self._first.device
+
+    def then(self, function: Callable[[Tensor], Tensor]) -> Rows:
+        """Do something more to rows that are ready."""
+        before = self.ready
+        return replace(self, ready=lambda part: function(before(part)))
+
+    def sorted(self) -> Rows:
+        """Return the same rows in the order of the table, in which a file is read best."""
+        return replace(self, order=self.order.sort().values)
+
+    def whole(self) -> Float[Tensor, "n dim"]:
+        """Hold all rows after all, with no more than one copy of them at any time."""
+        found = self._first.new_empty(self.shape)
+        for start, part in zip(range(0, len(self), rows_at_once(self)), in_blocks(self), strict=True):
+            found[start : start + len(part)] = part
+        return found
+
+
+Samples: TypeAlias = Float[Tensor, "_ _"] | Rows
+"""Samples as a tensor, or as rows that stay where they are."""
+
+
+def rows_at_once(samples: Samples) -> int:
+    """Return how many rows to make anything of at a time."""
+    n, dim = samples.shape
+    # A row is made of all that it has in the table.
+    dim = max(dim, samples.table.shape[1]) if isinstance(samples, Rows) else dim
+    return max(1, min(_ROWS_AT_ONCE, n if n * dim <= LARGE else _NUMBERS_AT_ONCE // dim))
+
+
+def in_blocks(samples: Samples) -> Iterator[Float[Tensor, "m dim"]]:
+    """Go through samples in blocks: a copy of all of them may not fit."""
+    size = rows_at_once(samples)
+    return (samples[start : start + size] for start in range(0, len(samples), size))
