@@ -16,13 +16,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.backend.memory import progress_bar
-<<<<<<< HEAD
-from carre.backend.surroundings import plain_surroundings
-from carre.boundary import ArgumentError, Points, as_dense, as_images, as_points
-=======
 from carre.backend.rows import Rows, Samples
+from carre.backend.surroundings import plain_surroundings
 from carre.boundary import LARGE, ArgumentError, Points, as_dense, as_images, as_points
->>>>>>> 9a821a7 (Many samples stay where they are, in memory or in a mapped file, and are read some rows at a time)
 from carre.data import ColumnWarning, Normalization, Table, column_concerns
 from carre.data.columns import column_units
 from carre.data.frames import is_frame, names_of, read_frame, refuse_anndata
@@ -158,15 +154,9 @@ def fit(
     samples = accept_samples(X, scale=scale)
     concerns = samples.concerns()
     for concern in concerns:
-<<<<<<< HEAD
         warnings.warn(concern, ColumnWarning, stacklevel=3)
-    place = choose_device(device, samples.tensor)
-    kept = Checkpoint(checkpoint) if checkpoint is not None and not isinstance(checkpoint, Checkpoint) else checkpoint
-=======
-        warnings.warn(concern, ColumnWarning, stacklevel=2)
     place = choose_device(device, samples.points.tensor)
-    kept = None if checkpoint is None else Checkpoint(checkpoint)
->>>>>>> 9a821a7 (Many samples stay where they are, in memory or in a mapped file, and are read some rows at a time)
+    kept = Checkpoint(checkpoint) if checkpoint is not None and not isinstance(checkpoint, Checkpoint) else checkpoint
     seed = seed_of(random_state, kept)
     plan = make_plan(samples.values, settings, seed=seed, device=place, sample_shape=samples.points.sample_shape)
     bar = progress_bar("fit", delay=0.0) if verbose and progress is None else nullcontext(progress)
@@ -184,14 +174,10 @@ def fit(
         parameters=parameters,
         verbose=verbose,
     )
-<<<<<<< HEAD
-    _warn(geometry, len(samples.tensor))
+    _warn(geometry, len(samples.points.tensor))
     # Not before: also the choice of a scale may be interrupted.
     if kept is not None and kept is not checkpoint:
         kept.remove()
-=======
-    _warn(geometry, len(samples.points.tensor))
->>>>>>> 9a821a7 (Many samples stay where they are, in memory or in a mapped file, and are read some rows at a time)
     return geometry
 
 

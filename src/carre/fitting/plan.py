@@ -12,13 +12,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-<<<<<<< HEAD
-from carre.backend.surroundings import DrawingFrom
-from carre.boundary import ArgumentError
-=======
 from carre.backend.rows import Rows, Samples
+from carre.backend.surroundings import DrawingFrom
 from carre.boundary import LARGE, ArgumentError
->>>>>>> 9a821a7 (Many samples stay where they are, in memory or in a mapped file, and are read some rows at a time)
 from carre.fields.neural import LEAST_SCALE, observed_scale
 from carre.fitting.settings import FitSettings
 from carre.metric import AffineFrame

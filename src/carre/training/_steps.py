@@ -176,14 +176,9 @@ class Stepper:
             return None
         if self.config.probes == "backward":
             return "backward"
-<<<<<<< HEAD
-        y, s = self.samples[:2], self.samples.new_full((len(self.samples[:2]),), self.bandwidths.low)
-        device = self.samples.device
-=======
         y = self.samples[:2]
         s = y.new_full((len(y),), self.bandwidths.low)
-        device, state = self.samples.device, torch.get_rng_state()
->>>>>>> 9a821a7 (Many samples stay where they are, in memory or in a mapped file, and are read some rows at a time)
+        device = self.samples.device
         was_training = model.training
         try:
             # Evaluating, so that no running statistics change.

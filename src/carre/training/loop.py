@@ -14,11 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from carre.arguments import check_arguments
-<<<<<<< HEAD
-from carre.backend.surroundings import GlobalDraws
-=======
 from carre.backend.rows import Samples
->>>>>>> 9a821a7 (Many samples stay where they are, in memory or in a mapped file, and are read some rows at a time)
+from carre.backend.surroundings import GlobalDraws
 from carre.boundary import ArgumentError
 from carre.files import alone
 from carre.matching import BandwidthDistribution
