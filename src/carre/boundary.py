@@ -290,12 +290,18 @@ def as_points(points: Any, *, dim: int | None = None, name: str = "points") -> P
         of = "sample" if tensor.shape[0] == 0 else "feature"
         got = f"0 {of}(s) (shape={tuple(tensor.shape)}) while a minimum of 1 is required"
         raise ArgumentError(name, "not be empty", got=got, remedy="Give some")
-    if not is_finite(tensor, _MOST[tensor.dtype]):
-        if not is_finite(tensor):
-            raise ArgumentError(name, "be finite; it contains NaN or infinity", remedy="Drop or impute those rows")
-        must = f"lie within ±{_MOST[tensor.dtype]:g} in {_in_words(tensor)}: squares would overflow"
-        raise ArgumentError(name, must, got=f"{float(tensor.abs().amax()):g}", remedy="Divide it by a constant")
+    if not is_finite(tensor):
+        raise ArgumentError(name, "be finite; it contains NaN or infinity", remedy="Drop or impute those rows")
     return Points(tensor, is_array)
+
+
+def check_size(samples: Tensor, name: str) -> None:
+    """Refuse numbers whose squares would overflow."""
+    most = _MOST[samples.dtype]
+    if not is_finite(samples, most):
+        must = f"lie within ±{most:g} in {_in_words(samples)}: squares would overflow"
+        got = f"{float(samples.detach().abs().amax()):g}"
+        raise ArgumentError(name, must, got=got, remedy="Divide it by a constant")
 
 
 def is_finite(tensor: Tensor, most: float = math.inf) -> bool:
@@ -310,6 +316,22 @@ def is_finite(tensor: Tensor, most: float = math.inf) -> bool:
     norm = torch.linalg.vector_norm(tensor.detach()).item()
     # The norm of large numbers may overflow, and that of many is larger than each.
     return norm < most or bool((torch.isfinite(tensor) & (tensor.abs() <= most)).all())
+
+
+def checked_answer(answer: Tensor, task: str, *, squared: bool = False) -> Tensor:
+    """Return an answer whose numbers, or their squares, are all finite, and say what to do where they are not.
+
+    Example:
+        >>> try:
+        ...     checked_answer(torch.tensor([torch.inf]), "gradient")
+        ... except ArgumentError as error:
+        ...     print(error)
+        bandwidth must suit the points; got a gradient with NaN or infinity. Raise it, or ask nearer to the data
+    """
+    if answer.is_floating_point() and not is_finite(answer, _MOST[answer.dtype] if squared else math.inf):
+        got, remedy = f"a {task} with NaN or infinity", "Raise it, or ask nearer to the data"
+        raise ArgumentError("bandwidth", "suit the points", got=got, remedy=remedy)
+    return answer
 
 
 def as_images(images: Any, *, sample_shape: tuple[int, int, int] | None = None, name: str = "images") -> Points:

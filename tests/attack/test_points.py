@@ -91,7 +91,7 @@ def doors() -> list[Door]:
             ("samples",),
         ),
         Door("minimize", lambda x: g.minimize(lambda y: y.square().sum(1), x, max_steps=1).points, ("starts",)),
-        Door("fit", lambda x: accept_samples(x).tensor, ("X",)),
+        Door("fit", lambda x: accept_samples(x).values, ("X",)),
         Door("estimator", _estimated, ("X",)),
         Door("KernelField", lambda x: KernelField(x).metric(CORNERS, 1.0).dense(), ("samples",)),
         Door("KernelField.metric", lambda x: kernel.metric(x, 1.0).dense(), points),
@@ -111,7 +111,7 @@ def doors() -> list[Door]:
 
 
 def _estimated(x: Any) -> Any:
-    return accept_samples(carre.MetricMatching()._validated(x, reset=True)).tensor
+    return accept_samples(carre.MetricMatching()._validated(x, reset=True)).values
 
 
 def scales() -> list[Door]:

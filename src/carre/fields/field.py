@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.boundary import Points, as_bandwidth, as_points
+from carre.boundary import Points, as_bandwidth, as_points, checked_answer
 from carre.metric import Metric
 
 Bandwidth: TypeAlias = int | float | np.ndarray | Tensor
@@ -158,7 +158,9 @@ def trusted(field: MetricField) -> MetricField:
 def metric_in_parts(field: MetricField, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> Metric:
     """Compute G at checked points, no more of them at once than the field holds."""
     parts = [trusted(field).metric(y, s) for y, s in _parts(field, points, bandwidth)]
-    return parts[0] if len(parts) == 1 else parts[0].joined(*parts[1:])
+    found = parts[0] if len(parts) == 1 else parts[0].joined(*parts[1:])
+    checked_answer(found._rows, "metric", squared=True)
+    return found
 
 
 def denoised_in_parts(
@@ -166,7 +168,7 @@ def denoised_in_parts(
 ) -> Float[Tensor, "n dim"]:
     """Compute E[X | Y=y] at checked points, no more of them at once than the field holds."""
     parts = [trusted(field).denoise(y, s) for y, s in _parts(field, points, bandwidth)]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    return checked_answer(parts[0] if len(parts) == 1 else torch.cat(parts), "mean")
 
 
 def _parts(field: MetricField, points: Tensor, bandwidth: Tensor) -> Iterable[tuple[Tensor, Tensor]]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from carre.arguments import check_arguments
 from carre.backend import checked_memory, full_precision, outside, working_memory
-from carre.boundary import ArgumentError, as_points
+from carre.boundary import ArgumentError, as_points, check_size
 from carre.fields._compression import compress
 from carre.fields.field import Bandwidth, Field
 from carre.metric import LowRankMetric
@@ -28,6 +28,8 @@ _COPIES = 6
 _N_DENSITY_NEIGHBORS = 8
 # A sample with more copies than that gets this share of the mean distance.
 _LEAST_RATIO = 1e-6
+# In squared distances to a sample.
+_LEAST_VARIANCE = 1e-30
 
 
 @check_arguments
@@ -72,6 +74,7 @@ class KernelField(Field):
         memory: int | None = None,
     ) -> None:
         self.samples = as_points(samples, name="samples").tensor.detach()
+        check_size(self.samples, "samples")
         self.n_samples, self.dim = self.samples.shape
         if self_neighbor not in ("keep", "drop"):
             raise ArgumentError("self_neighbor", "be 'keep' or 'drop'", got=repr(self_neighbor))
@@ -316,7 +319,15 @@ class _Neighborhood:
         return self.base[:, None] if self.ratios is None else self.base[:, None] * self.ratios[which]
 
     def _logits(self, squares: Float[Tensor, "points block"], scales: Tensor) -> Float[Tensor, "points block"]:
-        return -squares / (2 * self.bandwidth[:, None] * scales)
+        # Where even the nearest sample is so many σ away that squares overflow, it is the nearest that counts.
+        variances = (self.bandwidth[:, None] * scales).clamp_min(_LEAST_VARIANCE * self._reach[:, None])
+        return -squares / (2 * variances)
+
+    @cached_property
+    def _reach(self) -> Float[Tensor, " points"]:
+        """A squared distance that the nearest sample is within."""
+        first = self.samples[:1] if self.indices is None else self.samples[self.indices[:, 0]]
+        return (first - self.points).detach().square().sum(-1)
 
     def moments(self) -> _Moments:
         """Normalize the weights and average the displacements in one pass, by streaming log-sum-exp."""

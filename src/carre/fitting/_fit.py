@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from carre.backend.memory import progress_bar
 from carre.backend.rows import Rows, Samples
 from carre.backend.surroundings import plain_surroundings
-from carre.boundary import LARGE, ArgumentError, Points, as_dense, as_images, as_points
+from carre.boundary import LARGE, ArgumentError, Points, as_dense, as_images, as_points, check_size
 from carre.data import ColumnWarning, Normalization, Table, column_concerns
 from carre.data.columns import column_units
 from carre.data.frames import is_frame, names_of, read_frame, refuse_anndata
@@ -232,6 +232,7 @@ def accept_samples(X: Any, *, scale: str = "none") -> GivenSamples:
     points = as_points(values, name="X") if values.ndim <= 2 else as_images(values, name="X")
     if len(points.tensor) < 2:
         raise ArgumentError("X", "have at least 2 samples", got=f"{len(points.tensor)} sample (n_samples = 1)")
+    check_size(points.tensor, "X")
     if scale != "none" and points.sample_shape is not None:
         raise ArgumentError("scale", "be 'none' for images, whose pixels are alike", got=repr(scale))
     units = column_units(points.tensor.detach(), scale)

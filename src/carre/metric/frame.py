@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from carre.backend.rows import Samples, in_blocks
 from carre.boundary import LARGE, ArgumentError
+from carre.metric.spectrum import decompose
 
 # Directions whose standard deviation is below this share of the largest are rounding of their own computation: roots
 # of what second moments lose in float64. What the samples themselves have lost is counted beside it.
@@ -120,13 +122,14 @@ def _hull(samples: Samples, center: Float[Tensor, " ambient"], least: float) -> 
     if n <= ambient and n * ambient > LARGE:
         return _span(samples, center, least)
     if n <= ambient:
-        _, singular, rows = torch.linalg.svd(torch.cat(list(_centered(samples, center))), full_matrices=False)
+        centered = torch.cat(list(_centered(samples, center)))
+        _, singular, rows = decompose(partial(torch.linalg.svd, full_matrices=False), centered)
         deviations, vectors = singular / n**0.5, rows.mT
     else:
         moments = torch.zeros(ambient, ambient, dtype=torch.float64, device=samples.device)
         for part in _centered(samples, center):
             moments += part.mT @ part
-        values, vectors = torch.linalg.eigh(moments / n)
+        values, vectors = decompose(torch.linalg.eigh, moments / n)
         deviations, vectors = values.clamp_min(0).sqrt().flip(0), vectors.flip(1)
     kept = deviations > _RELATIVE_TOLERANCE * deviations[0] + least
     return None if bool(kept.all()) and len(kept) == ambient else vectors[:, kept]

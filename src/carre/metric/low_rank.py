@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from carre.boundary import ArgumentError
 from carre.metric.metric import Metric, checked_dimension
-from carre.metric.spectrum import Spectrum, batched_eigh
+from carre.metric.spectrum import Spectrum, batched_eigh, decompose
 
 # Below this ratio to the largest eigenvalue, FᵀV/√λ has lost orthogonality in float32 (error ~ eps·λ₁/λ).
 _SAFE_RATIO = 1e-3
@@ -187,7 +188,7 @@ class LowRankMetric(Metric):
         then the small R is decomposed.
         """
         orthonormal, triangular = torch.linalg.qr(self.factor.mT)
-        left, singular, _ = torch.linalg.svd(triangular, full_matrices=False)
+        left, singular, _ = decompose(partial(torch.linalg.svd, full_matrices=False), triangular)
         return Spectrum(singular.square() + self.ridge, orthonormal @ left, floor=self.ridge)
 
     def tangent_basis(self, dimension: int) -> Float[Tensor, "*batch dim dimension"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.boundary import ArgumentError
+from carre.boundary import ArgumentError, checked_answer
 
 # cuSOLVER's batched eigh fails with an internal error from 65,536 matrices on, whatever their size.
 _EIGH_CHUNK = 32_768
@@ -69,19 +70,30 @@ def batched_eigh(
     limits = torch.finfo(flat.dtype)
     size = flat.detach().abs().amax((1, 2), keepdim=True).clamp_min(limits.tiny)
     scaled = torch.nn.functional.hardshrink(flat / size, limits.eps**2)
-    parts = [_decompose(chunk) for chunk in torch.split(scaled, _EIGH_CHUNK)]
+    parts = [decompose(torch.linalg.eigh, chunk) for chunk in torch.split(scaled, _EIGH_CHUNK)]
     values = torch.cat([part[0] for part in parts]) * size[:, 0]
     vectors = torch.cat([part[1] for part in parts])
     return values.reshape(matrices.shape[:-1]), vectors.reshape(matrices.shape)
 
 
-def _decompose(matrices: Float[Tensor, "batch n n"]) -> tuple[Float[Tensor, "batch n"], Float[Tensor, "batch n n"]]:
-    """Decompose one chunk; where the backend gives up, once more in float64 by LAPACK."""
+def decompose(how: Callable[[Tensor], Any], matrices: Float[Tensor, "*batch m n"]) -> tuple[Tensor, ...]:
+    """Decompose matrices; where the backend gives up, once more in float64 by LAPACK, without entries next to nothing.
+
+    Args:
+        how: A decomposition of `torch.linalg` that returns several tensors.
+        matrices: The matrices.
+
+    Example:
+        >>> decompose(torch.linalg.svd, 3 * torch.eye(2))[1]
+        tensor([3., 3.])
+    """
     try:
-        values, vectors = torch.linalg.eigh(matrices)
+        return tuple(how(matrices))
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-        values, vectors = (part.to(matrices) for part in torch.linalg.eigh(matrices.double().cpu()))
-    return values, vectors
+        checked_answer(matrices, "metric")
+        wide = matrices.double().cpu()
+        least = torch.finfo(wide.dtype).eps ** 2 * wide.detach().abs().amax((-2, -1), keepdim=True)
+        return tuple(part.to(matrices) for part in how(torch.where(wide.abs() < least, 0.0, wide)))
 
 
 def projector_distance(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from carre.backend import Progress, in_parts
 from carre.backend.memory import progress_bar
-from carre.boundary import ArgumentError, Points, as_bandwidth, as_points
+from carre.boundary import ArgumentError, Points, as_bandwidth, as_points, checked_answer
 from carre.fields import Bandwidth, DataField, Field, MetricField, trusted
 
 
@@ -68,6 +68,8 @@ class Question:
             progress: Told how far the work is; None draws a bar, where the field says so.
         """
         result = self.compute(part, self.points, *beside, self.bandwidth, numbers=numbers_per_point, progress=progress)
+        for answer in result if isinstance(result, tuple) else (result,):
+            checked_answer(answer, self.task or "value")
         given = self.given
         restore = given.restore_vectors if as_points else given.restore_bases if as_bases else given.restore
         if isinstance(result, tuple):

@@ -355,9 +355,13 @@ def choose_kernel(
     order = torch.randperm(len(wide), generator=generator, device=generator.device).to(wide.device)
     n_held_out = min(_N_HELD_OUT, len(wide) // _HELD_OUT_SHARE)
     rest, held_out = wide[order[n_held_out:]], wide[order[:n_held_out]]
-    scale = DataScale.of(rest - rest.mean(0))
+    frame = AffineFrame.of(rest)
+    # By a power of two, so that nothing is rounded: squares of squares overflow in units of the data.
+    unit = 2.0 ** round(math.log2(frame.scale))
+    scale = DataScale.of((rest - rest.mean(0)) / unit)
+    supported_from = unit * scale.supported_from()
     if bandwidths is None:
-        low, high = scale.bandwidth_range()
+        low, high = (unit * edge for edge in scale.bandwidth_range())
         bandwidths = np.geomspace(low, high, 1 + math.ceil(2 * math.log2(high / low)))
     grid = _checked_grid(bandwidths, name="bandwidths")
     candidates = _candidates(n_neighbors, rest)
@@ -370,13 +374,13 @@ def choose_kernel(
             KernelField(rest, n_neighbors=k, index=shared, **options),
             held_out,
             grid,
-            max_dimension=AffineFrame.of(rest).hull_dim,
+            max_dimension=frame.hull_dim,
             # The same noise for all.
             generator=torch.Generator(held_out.device).manual_seed(seed),
         )
-        _, chosen, why = _pick([profile], scale.supported_from())
+        _, chosen, why = _pick([profile], supported_from)
         profiles.append(replace(profile, chosen=chosen, reason=why))
-    best, chosen, why = _pick(profiles, scale.supported_from())
+    best, chosen, why = _pick(profiles, supported_from)
     k, sigma = candidates[best], float(grid[chosen])
     # Asked at one of its samples, it leaves that one out, as it was without those that judged it.
     k_left = None if k is None else min(k, len(wide) - 1)
