@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from carre.backend.rows import Rows, Samples
+from carre.backend.rows import Rows, Samples, in_blocks
 from carre.backend.surroundings import DrawingFrom
 from carre.boundary import LARGE, ArgumentError
 from carre.fields.neural import LEAST_SCALE, observed_scale
@@ -27,6 +27,10 @@ Denoiser = Callable[[Tensor, Tensor], Tensor]
 Shape = tuple[int, int, int]
 
 _SLACK = 1e-6
+# A network that sees the whole tells no points apart that are nearer together than that share of it; where a tenth of
+# the samples makes the whole so large, they are no part of a shape.
+_LEAST_RESOLVED, _MOST_FAR = 1e-2, 0.1
+_LOOKED_AT, _FEWEST_LOOKED_AT, _MOST_NAMED = 2**22, 100, 5
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 8, 20_000
 # Weights, gradients, two moments of Adam, the average, and the best of it.
 _COPIES_OF_WEIGHTS = 6
@@ -204,6 +208,7 @@ def make_plan(
     reduce = settings.reduce and settings.is_default and unet is None
     in_order = rest.sorted() if isinstance(rest, Rows) else rest
     frame = AffineFrame.of(in_order, reduce=reduce)
+    _check_far_rows(samples, frame.scale)
     noise = _noise(settings, frame, rest, is_image=sample_shape is not None)
     if noise.value > 0 and reduce:
         frame = AffineFrame.of(in_order, noise=noise.value)
@@ -233,6 +238,24 @@ def make_plan(
         device=device,
     )
     return replace(plan, config=replace(plan.config, gives_up=plan.harder() is not None))
+
+
+def _check_far_rows(samples: Samples, scale: float) -> None:
+    """Refuse samples of which a few lie so far away that all others are one point in the units of the whole."""
+    n, dim = samples.shape
+    some = samples[:: max(1, n // max(_FEWEST_LOOKED_AT, _LOOKED_AT // dim))].double()
+    middle = some.median(0).values
+    reach = float((some - middle).square().sum(1).median().sqrt())
+    if reach >= _LEAST_RESOLVED * scale:
+        return
+    distances = torch.cat([(part - middle).norm(dim=1) for part in in_blocks(samples)])
+    far = torch.nonzero(distances > scale)[:, 0].tolist()
+    if 0 < len(far) <= _MOST_FAR * n and reach > 0:
+        rows = ", ".join(map(str, far[:_MOST_NAMED])) + ", …" * (len(far) > _MOST_NAMED)
+        times = float(distances.max()) / reach
+        got = f"{len(far):,} row{'s' * (len(far) > 1)} ({rows}) up to {times:.1g} times as far from the middle as most"
+        remedy = "Leave such rows out, as with numpy.delete(X, rows, axis=0), mend them, or take logarithms"
+        raise ArgumentError("X", "have no rows beside which all others are one point", got=got, remedy=remedy)
 
 
 def _taken(samples: Samples, which: Int[Tensor, " m"]) -> Samples:
