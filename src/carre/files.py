@@ -6,9 +6,20 @@ process. Their names are always the same: what a killed process leaves is swept 
 
 from __future__ import annotations
 
+import csv
+import gzip
 import hashlib
+import lzma
+import math
 import os
+import pickle
+import re
+import struct
 import sys
+import tarfile
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -26,6 +37,20 @@ _LONGEST_NAME = 200
 _held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
 # A path as people write it.
 AnyPath = str | os.PathLike[str]
+# What is packed may unpack to so many bytes, and to so many times its own size: tables stay below a hundred times.
+_ALWAYS_UNPACKED, _MOST_TIMES = 2**26, 250
+# A damaged file is a program of random instructions: its reader can fail in any of these ways.
+_FAILURES: tuple[type[Exception], ...] = (
+    *(ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, OSError, RuntimeError, SyntaxError),
+    *(TypeError, ValueError, csv.Error, lzma.LZMAError, pickle.UnpicklingError, struct.error, tarfile.TarError),
+    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
+_LONGEST_REASON = 200
+# Control characters but the tab and the new line, and those that change the direction of writing or show nothing.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f\ud800-\udfff]"
+)
 
 
 class DamagedFileError(ValueError):
@@ -67,9 +92,14 @@ def existing_path(path: AnyPath, remedy: str, name: str = "path") -> Path:
     if not is_path(path):
         got = "an empty string" if path == "" else repr(path)
         raise ArgumentError(name, "be a path", got=got, remedy=remedy)
-    expanded = Path(path).expanduser()
-    if not expanded.exists():
+    # By os.path, which says no where pathlib raises: to names that are too long, and homes of nobody.
+    expanded = Path(os.path.expanduser(path))
+    if not os.path.exists(expanded):
         raise FileNotFoundError(f"there is no file or folder {expanded}. {remedy}")
+    if not expanded.is_dir() and not expanded.is_file():
+        # Reading a pipe may wait for ever, and a device may never end.
+        must = f"be a file or a folder; {expanded} is a pipe or a device"
+        raise ArgumentError(name, must, remedy="Make a file of what it holds")
     return expanded
 
 
@@ -96,7 +126,28 @@ def find_file(folder: Path, names: Iterable[str]) -> Path | None:
 
 def reason(error: BaseException) -> str:
     """Return the first line of what an error of another library says: the rest is for its developers."""
-    return str(error).partition("\n")[0].rstrip(" :") or type(error).__name__
+    said = repr(error) if isinstance(error, LookupError) else str(error)
+    return said.partition("\n")[0][:_LONGEST_REASON].rstrip(" :") or type(error).__name__
+
+
+@contextmanager
+def damage(what: str, remedy: str, *more: type[Exception]) -> Iterator[None]:
+    """Make a sentence of whatever a reader raises over a damaged file: what cannot be done, why, and the remedy.
+
+    Example:
+        >>> try:
+        ...     with damage("points.npy cannot be read", "Save it again"):
+        ...         raise EOFError("no data left")
+        ... except DamagedFileError as error:
+        ...     print(error)
+        points.npy cannot be read (no data left). Save it again
+    """
+    try:
+        yield
+    except (ArgumentError, DamagedFileError):
+        raise
+    except _FAILURES + more as error:
+        raise DamagedFileError(f"{what} ({reason(error)}). {remedy}") from error
 
 
 def beside(file: Path, what: str) -> Path:
@@ -189,6 +240,72 @@ def check_output(path: AnyPath, suffixes: Sequence[str]) -> Path:
     if not above.is_dir():
         raise ArgumentError("the output", "lie in a folder", got=f"{given}, but {str(above)!r} is a file")
     return file
+
+
+def check_memory(n_bytes: int, what: str, remedy: str) -> None:
+    """Refuse, before it is tried, to hold more than there is memory for.
+
+    Example:
+        >>> check_memory(8 * 3, "the points", "Give fewer")
+    """
+    free = _free_memory()
+    if n_bytes > free:
+        got = f"{n_bytes / 1e6:,.0f} MB, where {free / 1e6:,.0f} MB are free"
+        raise ArgumentError(what, "fit in memory", got=got, remedy=remedy)
+
+
+def _free_memory() -> float:
+    """Ask how many bytes this system can still give, without taking them from others."""
+    with suppress(OSError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024.0 * int(line.split()[1])
+    return math.inf
+
+
+def check_unpacked(file: Path, n_bytes: int, packed: int | None = None) -> None:
+    """Refuse, before it is done, to unpack what is far larger than its file, or than the memory.
+
+    Args:
+        file: The file.
+        n_bytes: How many bytes it holds, unpacked.
+        packed: In how many bytes of the file; None for all.
+    """
+    size = file.stat().st_size if packed is None else packed
+    most = _ALWAYS_UNPACKED + _MOST_TIMES * size
+    if n_bytes > most:
+        would = f"{size / 1e6:,.1f} MB of {file} would unpack to {n_bytes / 1e6:,.0f} MB or more"
+        remedy = "If they are meant so, unpack them yourself, or save an npy"
+        raise DamagedFileError(f"{would}; at most {most / 1e6:,.0f} MB are read, {_MOST_TIMES} times as much. {remedy}")
+    check_memory(n_bytes, f"what {file} holds", "Give a part of it, or save an npy, which is not read but mapped")
+
+
+def is_gzip(file: Path) -> bool:
+    """Say whether a file is packed by gzip: by its content, as some programs unpack a file and leave the name."""
+    with file.open("rb") as stream:
+        return stream.read(2) == b"\x1f\x8b"
+
+
+def unpacked_size(file: Path) -> int:
+    """Count the bytes that gzip packed, without keeping them, as a file may claim anything; refuse too many."""
+    count = 0
+    with file.open("rb") as packed, gzip.open(packed) as stream:
+        while part := stream.read(2**20):
+            count += len(part)
+            check_unpacked(file, count, packed.tell())
+    return count
+
+
+def visible(text: str) -> str:
+    """Write out the characters of a text that nobody sees, or that change how others are shown.
+
+    Names of columns and files are not ours: on a terminal they could move the cursor, on a page turn lines around.
+
+    Example:
+        >>> print(visible("a\\x1b[2Jb\\u202ec"))
+        a\\x1b[2Jb\\u202ec
+    """
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 @contextmanager

@@ -103,7 +103,7 @@ def test_the_advice_of_numpy_is_not_passed_on(tmp_path, content):
         load_arrays(tmp_path / "notes.txt")
     assert "pickle" not in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert str(caught.value).endswith("save it again with numpy.save or numpy.savez")
+    assert str(caught.value).lower().endswith("save it again with numpy.save or numpy.savez")
 
 
 def test_a_folder_is_no_array(tmp_path):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import tokenize
+import io
+import math
 import zipfile
-import zlib
 from collections.abc import Container, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -16,19 +16,16 @@ from numpy.lib import format as npy
 from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.data.image_dataset import SYMMETRIC, ImageDataset, Normalization
-from carre.files import AnyPath, DamagedFileError, existing_file, reason
+from carre.files import AnyPath, DamagedFileError, check_memory, check_unpacked, damage, existing_file
 
 _IMAGE_KEYS = ("images", "x", "X", "pixels", "data")
 _LABEL_KEYS = ("labels", "y")
 _CHANNELS = (1, 3)
 # Of an npy, and of an archive as npz is one.
 _BEGINNINGS = (b"\x93NUMPY", b"PK")
-_SAVE_AGAIN = "save it again with numpy.save or numpy.savez"
-# What NumPy, its reader of headers and the unpacking raise over damaged files.
-_FAILURES = (
-    *(ValueError, OSError, EOFError, KeyError, SyntaxError, MemoryError, NotImplementedError),
-    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
-)
+_SAVE_AGAIN = "Save it again with numpy.save or numpy.savez"
+# NumPy refuses longer headers; who saves more arrays than this saves them wrongly.
+_LONGEST_HEADER, _MOST_ARRAYS = 2**14, 10_000
 
 
 @check_arguments
@@ -67,8 +64,16 @@ def read_arrays(file: Path, only: Container[str] | None = None) -> dict[str, np.
     """Read the arrays of an npz by their keys, all or some, or the one of an npy; pickled objects are refused."""
     with _opened(file) as content:
         if isinstance(content, np.ndarray):
+            check_memory(content.nbytes, f"what {file} holds", "Save a part of it")
             return {"images": np.array(content)}
         return {key: content[key] for key in content.files if only is None or key in only}
+
+
+def mapped_array(file: Path) -> np.ndarray:
+    """Map the array of an npy into memory."""
+    with _opened(file) as content:
+        array: np.ndarray = content
+        return array
 
 
 def array_shapes(file: Path) -> dict[str, tuple[int, ...]]:
@@ -81,38 +86,56 @@ def array_shapes(file: Path) -> dict[str, tuple[int, ...]]:
         ...     array_shapes(Path(folder, "data.npz"))
         {'points': (5, 3), 'labels': (5,)}
     """
-    with _opened(file) as content:
-        if isinstance(content, np.ndarray):
-            return {"": content.shape}
-        shapes = {}
-        for name in content.zip.namelist():
-            with content.zip.open(name) as stream:
-                is_first = npy.read_magic(stream) == (1, 0)
-                header = npy.read_array_header_1_0(stream) if is_first else npy.read_array_header_2_0(stream)
-            shapes[name.removesuffix(".npy")] = header[0]
-        return shapes
+    if not is_of_numpy(file):
+        raise DamagedFileError(f"{file} is no file of NumPy (npy, npz). Give one, or {_SAVE_AGAIN.lower()}")
+    with damage(f"{file} cannot be read as arrays of numbers", _SAVE_AGAIN):
+        if is_of_numpy(file, npz=False):
+            with file.open("rb") as stream:
+                return {"": _shape(stream, file.stat().st_size)}
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            check_unpacked(file, sum(member.file_size for member in members))
+            if len(members) > _MOST_ARRAYS:
+                raise ValueError(f"it holds {len(members):,} arrays; at most {_MOST_ARRAYS:,} are read")
+            shapes = {}
+            for member in members:
+                with archive.open(member) as stream:
+                    shapes[member.filename.removesuffix(".npy")] = _shape(stream, member.file_size)
+            return shapes
 
 
-def is_of_numpy(file: Path) -> bool:
-    """Say whether a file begins like an npy or an npz."""
+def _shape(stream: Any, n_bytes: int) -> tuple[int, ...]:
+    """Read the shape of an array from its header, which may claim no more than there are bytes."""
+    # NumPy itself would read a header of any length before it refuses it.
+    start = io.BytesIO(stream.read(_LONGEST_HEADER))
+    is_first = npy.read_magic(start) == (1, 0)
+    header = npy.read_array_header_1_0(start) if is_first else npy.read_array_header_2_0(start)
+    shape, _, dtype = header
+    there = n_bytes - start.tell()
+    if min(shape, default=0) < 0 or (not dtype.hasobject and math.prod(shape) * dtype.itemsize > there):
+        raise ValueError(f"its header tells of {dtype} of shape {shape}, and there are {there:,} bytes")
+    return tuple(shape)
+
+
+def is_of_numpy(file: Path, *, npz: bool = True) -> bool:
+    """Say whether a file begins like an npy, or an npz."""
     with file.open("rb") as stream:
-        return stream.read(6).startswith(_BEGINNINGS)
+        return stream.read(6).startswith(_BEGINNINGS if npz else _BEGINNINGS[:1])
 
 
 @contextmanager
 def _opened(file: Path) -> Iterator[Any]:
     """Open a file of NumPy: an npy is mapped into memory, of an npz the list of contents is read."""
-    if not is_of_numpy(file):
-        raise DamagedFileError(f"{file} is no file of NumPy (npy, npz); give one, or {_SAVE_AGAIN}")
-    try:
-        content = np.load(file, mmap_mode="r", allow_pickle=False)
-        with nullcontext() if isinstance(content, np.ndarray) else content:
-            yield content
-    except _FAILURES as error:
-        # NumPy would advise to load pickles, which could run any code.
-        has_objects = any(word in str(error) for word in ("pickle", "object"))
-        why = "it holds objects, or is damaged" if has_objects else reason(error)
-        raise DamagedFileError(f"{file} cannot be read as arrays of numbers ({why}); {_SAVE_AGAIN}") from error
+    array_shapes(file)
+    with damage(f"{file} cannot be read as arrays of numbers", _SAVE_AGAIN):
+        try:
+            content = np.load(file, mmap_mode="r", allow_pickle=False)
+            with nullcontext() if isinstance(content, np.ndarray) else content:
+                yield content
+        except ValueError as error:
+            # NumPy would advise to load pickles, which could run any code.
+            has_objects = any(word in str(error) for word in ("pickle", "object"))
+            raise ValueError("it holds objects, or is damaged" if has_objects else error) from error
 
 
 def _as_pixels(images: np.ndarray, file: Path) -> np.ndarray:

@@ -5,11 +5,13 @@ Pickles of any age are read without running what they may contain.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
+import operator
 import pickle
 import tarfile
-import zlib
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -17,7 +19,16 @@ import numpy as np
 
 from carre.arguments import check_arguments
 from carre.data.image_dataset import SYMMETRIC, ImageDataset, check_choice
-from carre.files import AnyPath, DamagedFileError, MissingFileError, existing_path, find_file, reason
+from carre.files import (
+    AnyPath,
+    DamagedFileError,
+    MissingFileError,
+    damage,
+    existing_path,
+    find_file,
+    is_gzip,
+    unpacked_size,
+)
 
 _REMEDY = "Download CIFAR-10 (the Python or the binary version) and give the archive, or the folder it was unpacked to"
 _CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -37,11 +48,11 @@ _CHECKSUMS = {
     "test_batch": "67eb016db431130d61cd03c7ad570b013799c88c",
 }
 
-# A damaged pickle is a program of random instructions: it can fail in any of these ways.
-_FAILURES = (
-    *(pickle.UnpicklingError, ArithmeticError, AttributeError, EOFError),
-    *(LookupError, MemoryError, TypeError, ValueError),
-)
+# Of a batch; those of CIFAR-10 have 31 MB.
+_MOST_BYTES = 2**27
+# Opcodes of pickles.
+_OF_SETS = {code[0] for code in (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET)}
+_OF_DICTIONARIES = {code[0] for code in (pickle.SETITEM, pickle.SETITEMS, pickle.DICT)}
 
 
 @check_arguments
@@ -93,6 +104,8 @@ def _read_files(path: Path, batches: tuple[str, ...]) -> dict[str, tuple[str, by
     """Return the name and the content of the file of each batch."""
     found = {batch: file for batch in batches if (file := find_file(path, _spellings(batch))) is not None}
     if len(found) == len(batches):
+        for file in found.values():
+            _check_size(file.stat().st_size, str(file))
         return {batch: (str(file), file.read_bytes()) for batch, file in found.items()}
     archive = path if path.is_file() else find_file(path, _ARCHIVES)
     if archive is None:
@@ -103,19 +116,36 @@ def _read_files(path: Path, batches: tuple[str, ...]) -> dict[str, tuple[str, by
     return _read_archive(archive, batches)
 
 
+def _check_size(n_bytes: int, name: str) -> None:
+    if n_bytes > _MOST_BYTES:
+        why = f"has {n_bytes / 1e6:,.0f} MB; at most {_MOST_BYTES / 1e6:,.0f} MB of a batch are read"
+        raise DamagedFileError(f"{name} {why}, four times as much as those of CIFAR-10. Cut it into smaller ones")
+
+
+class _Pieces(io.BufferedReader):
+    """A file of which nobody takes too much at once, whatever a header in it tells of its own length."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read so many bytes."""
+        if size is not None and size > _MOST_BYTES:
+            raise tarfile.ReadError(f"a part of it should have {size:,} bytes")
+        return super().read(size)
+
+
 def _read_archive(archive: Path, batches: tuple[str, ...]) -> dict[str, tuple[str, bytes]]:
     """Read the batches without unpacking anything to the disk."""
     found = {}
-    try:
-        with tarfile.open(archive) as members:
+    with damage(f"{archive} cannot be unpacked", _REMEDY):
+        is_packed = is_gzip(archive) and unpacked_size(archive) > 0
+        opened: Any = (gzip.open if is_packed else open)(archive, "rb")
+        with opened, _Pieces(opened) as stream, tarfile.open(fileobj=stream, mode="r:") as members:
             for member in members:
                 name = PurePosixPath(member.name).name
                 is_wanted = member.isfile() and name.removesuffix(".bin") in batches
-                stream = members.extractfile(member) if is_wanted else None
-                if stream is not None:
-                    found[name.removesuffix(".bin")] = f"{archive}/{name}", stream.read()
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise DamagedFileError(f"{archive} cannot be unpacked ({reason(error)}). {_REMEDY}") from error
+                content = members.extractfile(member) if is_wanted else None
+                if content is not None:
+                    _check_size(member.size, f"{archive}/{name}")
+                    found[name.removesuffix(".bin")] = f"{archive}/{name}", content.read()
     missing = [batch for batch in batches if batch not in found]
     if missing:
         raise DamagedFileError(f"{archive} does not hold {', '.join(missing)} of CIFAR-10. {_REMEDY}")
@@ -145,20 +175,16 @@ def _from_pickle(content: bytes, file: str) -> np.ndarray:
 
 def _unpickled(content: bytes, file: str) -> list[np.ndarray]:
     """Return the data and the labels of a pickled dictionary as arrays; lists become arrays, too."""
-    try:
-        values = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
+    with damage(f"{file} cannot be read as a pickled batch", "Download it again"):
+        values = _ArrayUnpickler(content, file).load()
         named = {key.decode() if isinstance(key, bytes) else key: value for key, value in values.items()}
         found = (named["data"], named["labels"])
-        return [value.values if isinstance(value, _PickledArray) else np.asarray(value) for value in found]
-    except _ForbiddenContentError as error:
-        why = f"it asks for {error}, which arrays have no need of and which could run any code"
-        raise DamagedFileError(f"{file} was not loaded: {why}. Download it again from a source you trust") from error
-    except _FAILURES as error:
-        raise DamagedFileError(f"{file} cannot be read as a pickled batch ({error!r}); download it again") from error
-
-
-class _ForbiddenContentError(Exception):
-    pass
+        arrays = [value.values if isinstance(value, _PickledArray) else value for value in found]
+        # Of a list whose parts are lists, one in the other many times, NumPy would make an array without end.
+        return [
+            value if isinstance(value, np.ndarray) else np.fromiter(map(operator.index, value), np.int64)
+            for value in arrays
+        ]
 
 
 class _PickledType:
@@ -188,12 +214,34 @@ def _restored(shape: Any, kind: _PickledType, is_fortran: bool, content: Any) ->
     return np.frombuffer(content, kind.dtype).reshape(shape, order="F" if is_fortran else "C")
 
 
-class _ArrayUnpickler(pickle.Unpickler):
+def _by_names(unpickler: Any, opcode: int) -> None:
+    """Set items of a dictionary by names only: to hash tuples of tuples of tuples can take for ever."""
+    keys = unpickler.stack[-2:-1] if opcode == pickle.SETITEM[0] else unpickler.stack[::2]
+    if not all(isinstance(key, (str, bytes)) for key in keys):
+        raise unpickler.refusal("dictionaries of other things than names")
+    pickle._Unpickler.dispatch[opcode](unpickler)
+
+
+class _ArrayUnpickler(pickle._Unpickler):
     """Restores arrays of integers, lists, dictionaries, strings and numbers; refuses every other class and function.
 
     What pickled arrays refer to by name is replaced by functions made afresh at each call: there is nothing in reach
-    that a pickle could use for something else, or change for those who come later.
+    that a pickle could use for something else, or change for those who come later. It is the one written in Python, as
+    that in C takes as much memory as a pickle likes for its notes.
     """
+
+    dispatch = {code: load for code, load in pickle._Unpickler.dispatch.items() if code not in _OF_SETS} | {
+        code: partial(_by_names, opcode=code) for code in _OF_DICTIONARIES
+    }
+
+    def __init__(self, content: bytes, file: str) -> None:
+        super().__init__(io.BytesIO(content), encoding="bytes")
+        self.file = file
+
+    def refusal(self, what: str) -> DamagedFileError:
+        """Say what a pickle must not hold."""
+        why = f"it asks for {what}, which arrays have no need of and which could run any code"
+        return DamagedFileError(f"{self.file} was not loaded: {why}. Download it again from a source you trust")
 
     def find_class(self, module: str, name: str) -> Any:
         """Return a stand-in for one of the few things that pickled arrays refer to."""
@@ -208,4 +256,4 @@ class _ArrayUnpickler(pickle.Unpickler):
                 return lambda content, kind, shape, order: _restored(shape, kind, order == "F", content)
             case "_codecs", "encode":
                 return lambda text, _: text.encode("latin1")
-        raise _ForbiddenContentError(f"{module}.{name}")
+        raise self.refusal(f"{module}.{name}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
 from pathlib import Path
@@ -16,9 +18,11 @@ import numpy as np
 from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.data.table import Table, checked
-from carre.files import AnyPath, DamagedFileError, existing_file, reason
+from carre.files import AnyPath, DamagedFileError, check_memory, check_unpacked, damage, existing_file
 
 _MOST_NAMES = 5
+# Arrays and groups in a file of AnnData.
+_MOST_PARTS = 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +204,11 @@ def from_anndata(annotated: Any, key: str | None = None, *, drop_missing: bool =
     """
     if not hasattr(annotated, "obsm"):
         raise ArgumentError("annotated", "be an AnnData", got=f"a {type(annotated).__name__}")
+    return _as_table(annotated, key, Path(key or "X"), drop_missing=drop_missing)
+
+
+def _as_table(annotated: Any, key: str | None, file: Path, *, drop_missing: bool) -> Table:
+    """Take a matrix of an AnnData, which errors call by its file."""
     known = [*map(str, annotated.obsm), *map(str, annotated.layers)]
     names: tuple[str, ...] | None
     if key is None:
@@ -218,14 +227,19 @@ def from_anndata(annotated: Any, key: str | None = None, *, drop_missing: bool =
     if is_frame(matrix):
         matrix, _ = read_frame(matrix, None, name=f"obsm[{key!r}]")
     matrix = matrix[:] if hasattr(matrix, "file") or hasattr(matrix, "backend") else matrix
-    values = np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix)
-    names = tuple(f"{key}{i}" for i in range(values.shape[1])) if names is None else names
-    columns = annotated.obs
+    if hasattr(matrix, "toarray"):
+        n_bytes, remedy = math.prod(matrix.shape) * matrix.dtype.itemsize, "Take one of obsm, such as X_pca"
+        check_memory(n_bytes, f"the matrix of {file}", remedy)
+        matrix = matrix.toarray()
+    values, columns = np.asarray(matrix), annotated.obs
+    n_rows, n_columns = len(columns), values.shape[-1] if names is None else len(names)
+    if values.shape != (n_rows, n_columns) or values.dtype.kind not in "fiub":
+        must = f"name a matrix of numbers of shape ({n_rows}, {n_columns})"
+        raise ArgumentError("key", must, got=f"{values.dtype} of shape {values.shape} in {file}")
+    names = tuple(f"{key}{i}" for i in range(n_columns)) if names is None else names
     other = {str(column): np.asarray(columns[column]) for column in columns.columns}
     other = {name: column if column.dtype.kind in "fiubU" else column.astype(str) for name, column in other.items()}
-    if values.ndim != 2 or values.dtype.kind not in "fiub":
-        raise ArgumentError("key", "name a matrix of numbers", got=f"{values.dtype} of shape {values.shape}")
-    return checked(values, names, other, Path(key or "X"), drop_missing=drop_missing)
+    return checked(values, names, other, file, drop_missing=drop_missing)
 
 
 @check_arguments
@@ -250,11 +264,37 @@ def load_anndata(path: AnyPath, key: str | None = None, *, drop_missing: bool = 
         import anndata  # type: ignore[import-untyped]  # noqa: PLC0415
     except ImportError as error:
         raise ImportError("Files of AnnData need anndata; run: pip install 'carre[anndata]'") from error
-    try:
+    with damage(f"{file} cannot be read as AnnData", "Save or copy it again"):
+        _check_tree(file)
         annotated = anndata.read_h5ad(file, backed="r")
-    except (OSError, KeyError, ValueError) as error:
-        raise DamagedFileError(f"{file} cannot be read as AnnData ({reason(error)}); save or copy it again") from error
-    try:
-        return replace(from_anndata(annotated, key, drop_missing=drop_missing), path=file)
-    finally:
-        annotated.file.close()
+        with closing(annotated.file):
+            return _as_table(annotated, key, file, drop_missing=drop_missing)
+
+
+def _check_tree(file: Path) -> None:
+    """Refuse what a file of HDF5 may hold and AnnData never writes, before anything is read of it.
+
+    These are links, which may lead to other files, or round in a circle, and arrays of which other files hold the
+    parts, or that nobody ever wrote, of any size.
+    """
+    import h5py  # type: ignore[import-untyped]  # noqa: PLC0415  (it came with anndata)
+
+    with h5py.File(file) as content:
+        groups, count, n_bytes = [content], 0, 0
+        while groups:
+            group = groups.pop()
+            for name in group:
+                item, count = group[name], count + 1
+                if count > _MOST_PARTS:
+                    raise DamagedFileError(f"{file} holds more than {_MOST_PARTS:,} parts, or one of them in itself")
+                is_array = isinstance(item, h5py.Dataset)
+                if not isinstance(group.get(name, getlink=True), h5py.HardLink) or (
+                    is_array and (item.is_virtual or item.external)
+                ):
+                    must = f"hold all that it is about itself; {item.name!r} of {file} lies elsewhere"
+                    raise ArgumentError("path", must, remedy="Save it by AnnData's write_h5ad")
+                if is_array:
+                    n_bytes += item.size * item.dtype.itemsize if item.size else 0
+                else:
+                    groups.append(item)
+    check_unpacked(file, n_bytes)

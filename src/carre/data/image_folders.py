@@ -16,10 +16,22 @@ from tqdm import tqdm
 from carre.arguments import check_arguments
 from carre.boundary import ArgumentError, as_count
 from carre.data.image_dataset import SYMMETRIC, ImageDataset, Normalization, check_choice
-from carre.files import AnyPath, DamagedFileError, MissingFileError, existing_folder, find_file
+from carre.files import (
+    AnyPath,
+    DamagedFileError,
+    MissingFileError,
+    check_memory,
+    check_unpacked,
+    damage,
+    existing_folder,
+    find_file,
+)
 
 _REMEDY = "Give a folder of images (png, jpg, webp, bmp, tif, gif, ppm)"
 _SUFFIXES = frozenset((".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"))
+# What Pillow may take a file for, whatever it is called: for other formats it would call other programs.
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+_MOST_BYTES = 2**27
 _GRAY_MODES = ("1", "L", "LA")
 _BAR_AFTER_SECONDS = 2.0
 # Images that a thread reads at a time: enough that handing them out costs nothing, few enough for the bar to move.
@@ -28,6 +40,7 @@ _CHUNK = 16
 _CELEBA_REMEDY = (
     "Download the aligned and cropped images of CelebA (img_align_celeba) and list_eval_partition.txt into one folder"
 )
+_LONGEST_LINE = 100
 _CELEBA_IMAGES = "img_align_celeba"
 _PARTITIONS = ("list_eval_partition.txt", "list_eval_partition.csv", "Eval/list_eval_partition.txt")
 _CELEBA_SPLITS = {"train": "0", "validation": "1", "valid": "1", "test": "2"}
@@ -51,7 +64,8 @@ def load_image_folder(
 ) -> ImageDataset:
     """Read the images of a folder, in the order of their names. If it has subfolders with images, they are the classes.
 
-    Photographs are turned upright as their camera noted; transparency is ignored.
+    Photographs are turned upright as their camera noted; transparency is ignored. Of an animation, or a file of several
+    pages, the first picture is taken.
 
     Args:
         folder: The folder.
@@ -183,13 +197,15 @@ def _read_partition(folder: Path) -> tuple[Path, dict[str, str]]:
         must = f"hold {_PARTITIONS[0]} or {_PARTITIONS[1]}; there is neither in {folder}"
         raise MissingFileError("folder", must, remedy=_CELEBA_REMEDY)
     partition = {}
+    if file.stat().st_size > _MOST_BYTES:
+        raise DamagedFileError(f"{file} is far too large for a list of images. {_CELEBA_REMEDY}")
     for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         words = line.replace(",", " ").split()
         if not words or words == ["image_id", "partition"]:
             continue
         if len(words) != 2 or words[1] not in _CELEBA_SPLITS.values():
             must = "must have lines like '000001.jpg 0', with 0, 1 or 2"
-            raise DamagedFileError(f"{file} {must}; line {number} is {line!r}. {_CELEBA_REMEDY}")
+            raise DamagedFileError(f"{file} {must}; line {number} is {line[:_LONGEST_LINE]!r}. {_CELEBA_REMEDY}")
         partition[words[0]] = words[1]
     return file, partition
 
@@ -230,7 +246,10 @@ def _read_pixels(files: Sequence[Path], *, size: int | None, crop: int | None, m
     check_choice(mode, (None, "L", "RGB"), name="mode")
     if mode is None:
         mode = "L" if all(map(_is_gray, files)) else "RGB"
+    channels, remedy = len(mode) if mode == "RGB" else 1, "Give a smaller size, or a limit"
+    check_memory(len(files) * channels * (size or 1) ** 2, "images", remedy)
     first = _read(files[0], size, crop, mode)
+    check_memory(len(files) * first.size, "images", remedy)
     pixels = np.empty((len(files), *first.shape), np.uint8)
 
     def fill(start: int) -> int:
@@ -260,11 +279,10 @@ def _check_count(name: str, value: int | None) -> None:
 def _read(file: Path, size: int | None, crop: int | None, mode: str) -> np.ndarray:
     """Read one image of shape (C, H, W), turned upright if the camera noted how it was held."""
     with _opened(file) as opened:
-        image = _pillow("ImageOps").exif_transpose(opened)
-    if image.mode.startswith(("I", "F")):
-        must = f"have 8 bits for each value; {file} has more (mode {image.mode})"
-        raise ArgumentError("images", must, remedy="Convert it")
-    image = image.convert(mode)
+        if opened.mode.startswith(("I", "F")):
+            must = f"have 8 bits for each value; {file} has more (mode {opened.mode})"
+            raise ArgumentError("images", must, remedy="Convert it")
+        image = _pillow("ImageOps").exif_transpose(opened).convert(mode)
     if size is not None or crop is not None:
         side = min(image.size) if crop is None else crop
         if side > min(image.size):
@@ -287,13 +305,15 @@ def _is_gray(file: Path) -> bool:
 @contextmanager
 def _opened(file: Path) -> Iterator[Any]:
     """Open an image file; what is wrong with it shows up now, or when its pixels are read."""
-    image_module = _pillow()
-    try:
-        with image_module.open(file) as image:
+    image_module, n_bytes = _pillow(), file.stat().st_size
+    what, remedy = f"{file} cannot be decoded as an image", "Copy it again, or remove it"
+    with damage(what, remedy, image_module.DecompressionBombError):
+        if n_bytes > _MOST_BYTES:
+            raise ValueError(f"it has {n_bytes / 1e6:,.0f} MB; at most {_MOST_BYTES / 1e6:,.0f} MB are read")
+        with image_module.open(file, formats=_FORMATS) as image:
+            # Of an animation, or several pages, this is the first one.
+            check_unpacked(file, image.width * image.height * len(image.getbands()))
             yield image
-    except (OSError, SyntaxError, ValueError, EOFError, image_module.DecompressionBombError) as error:
-        why = f"cannot be decoded as an image ({error}). Copy it again, or remove it"
-        raise DamagedFileError(f"{file} {why}") from error
 
 
 def _pillow(module: str = "Image") -> Any:

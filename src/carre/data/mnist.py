@@ -6,8 +6,8 @@ import gzip
 import hashlib
 import math
 import struct
-import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,18 @@ from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.data.arrays import is_of_numpy, read_arrays
 from carre.data.image_dataset import ImageDataset, Normalization, check_choice
-from carre.files import AnyPath, DamagedFileError, MissingFileError, existing_file, existing_path, find_file, reason
+from carre.files import (
+    AnyPath,
+    DamagedFileError,
+    MissingFileError,
+    check_memory,
+    damage,
+    existing_file,
+    existing_path,
+    find_file,
+    is_gzip,
+    unpacked_size,
+)
 
 _REMEDY = "Download the four idx files of MNIST (images and labels, train and t10k; .gz is fine), or mnist.npz, into it"
 _NORMALIZATION = Normalization((0.1307,), 0.3081)
@@ -37,7 +48,7 @@ _KERAS_NAME = "mnist.npz"
 # Where torchvision puts the files.
 _SUBFOLDERS = (".", "raw", "MNIST/raw")
 _IDX_DTYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
-_IDX_BYTE = 8
+_IDX_BYTE, _MOST_AXES = 8, 8
 
 
 @check_arguments
@@ -81,19 +92,27 @@ def read_idx(path: AnyPath) -> np.ndarray:
         array([7, 2, 1], dtype=uint8)
     """
     file = existing_file(path, "Give the path of an idx file")
-    content = _unpacked(file)
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _IDX_DTYPES or content[3] == 0:
-        why = f"its first four bytes are {content[:4].hex(' ')}"
+    with damage(f"{file} cannot be unpacked", "Download it again"):
+        n_bytes = unpacked_size(file) if is_gzip(file) else file.stat().st_size
+        with (gzip.open if is_gzip(file) else open)(file, "rb") as stream:
+            return _read_idx(stream, n_bytes, file)
+
+
+def _read_idx(stream: Any, n_bytes: int, file: Path) -> np.ndarray:
+    """Read an array from a stream of so many bytes, once its header asks for as many."""
+    begin = stream.read(4)
+    if len(begin) < 4 or begin[:2] != b"\0\0" or begin[2] not in _IDX_DTYPES or not 0 < begin[3] <= _MOST_AXES:
+        why = f"its first four bytes are {begin.hex(' ')}"
         raise DamagedFileError(f"{file} is no idx file, or is damaged; download it again: {why}")
-    dtype = np.dtype(_IDX_DTYPES[content[2]])
-    start = 4 + 4 * content[3]
-    shape = np.frombuffer(content[4:start], ">u4").tolist() if len(content) >= start else [0]
-    expected = start + dtype.itemsize * math.prod(shape)
-    if len(content) != expected:
-        why = f"an array of shape {tuple(shape)} takes {expected} bytes, and there are {len(content)}"
+    dtype, lengths = np.dtype(_IDX_DTYPES[begin[2]]), stream.read(4 * begin[3])
+    shape = np.frombuffer(lengths, ">u4").tolist() if len(lengths) == 4 * begin[3] else [0]
+    expected = 4 + 4 * begin[3] + dtype.itemsize * math.prod(shape)
+    if n_bytes != expected:
+        why = f"an array of shape {tuple(shape)} takes {expected} bytes, and there are {n_bytes}"
         raise DamagedFileError(f"{file} is damaged: {why}; download it again")
+    check_memory(n_bytes, f"the array of {file}", "Give a part of it")
     # A copy: native byte order, and writable.
-    return np.frombuffer(content, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
+    return np.frombuffer(stream.read(), dtype).reshape(shape).astype(dtype.newbyteorder("="))
 
 
 def holds_mnist(folder: Path) -> bool:
@@ -129,17 +148,6 @@ def _read_part(path: Path, split: str, part: str, verify: bool) -> np.ndarray:
 
 def _spellings(names: tuple[str, ...]) -> list[str]:
     return [f"{folder}/{name}{end}" for folder in _SUBFOLDERS for name in names for end in ("", ".gz")]
-
-
-def _unpacked(file: Path) -> bytes:
-    content = file.read_bytes()
-    # By its content, not its name: some programs unpack a file and leave the name.
-    if content[:2] != b"\x1f\x8b":
-        return content
-    try:
-        return gzip.decompress(content)
-    except (EOFError, OSError, zlib.error) as error:
-        raise DamagedFileError(f"{file} cannot be unpacked ({reason(error)}); download it again") from error
 
 
 def _idx_checksum(array: np.ndarray) -> str:

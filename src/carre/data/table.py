@@ -6,6 +6,7 @@ import csv
 import difflib
 import importlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +17,18 @@ from jaxtyping import Float
 
 from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
-from carre.data._delimited import INDEX, CellError, read_delimited
-from carre.data.arrays import array_shapes, read_arrays
-from carre.files import AnyPath, DamagedFileError, check_output, existing_file, reason, written_whole
+from carre.data._delimited import INDEX, CellError, as_written, read_delimited
+from carre.data.arrays import array_shapes, mapped_array, read_arrays
+from carre.files import (
+    AnyPath,
+    DamagedFileError,
+    check_memory,
+    check_output,
+    check_unpacked,
+    damage,
+    existing_file,
+    written_whole,
+)
 
 NUMPY = (".npy", ".npz")
 _TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
@@ -27,9 +37,12 @@ _REMEDY = f"Give a table: {', '.join((*_TEXT[:3], *_PARQUET[:1], *NUMPY))}, or o
 # As pandas stores an index without a name.
 _PARQUET_INDEX = "__index_level_0__"
 _ROWS_AT_ONCE = 2**16
+# Of a Parquet file: enough for a million columns.
+_LONGEST_FOOTER = 2**28
 # Where rows are left out, the numbers of the others stand in a column of this name.
 _ROW = "row"
-_MOST_NAMES = 8
+# How many names are listed, and with how many one that is not there is compared.
+_MOST_NAMES, _COMPARED = 8, 10_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -149,27 +162,32 @@ class _Choice:
 
     def indices(self, names: Sequence[str] | None, n_columns: int) -> list[int]:
         """Return the numbers of the columns that may be coordinates, in the order that was asked for."""
+        twice = next((name for name, count in Counter(names or ()).items() if count > 1), None)
+        if twice is not None:
+            must = "must have different names in its header"
+            raise DamagedFileError(f"{self.file} {must}; {twice!r} occurs twice. Rename one")
+        places = {name: i for i, name in enumerate(names or ())}
         if self.columns is not None:
-            found = [self._index(column, names, n_columns, "columns") for column in self.columns]
+            found = [self._index(column, places, n_columns, "columns") for column in self.columns]
             if not found or len(set(found)) < len(found):
                 raise ArgumentError("columns", "be different ones, at least one", got=list(self.columns))
             return found
-        left_out = {self._index(column, names, n_columns, "drop") for column in self.drop or ()}
+        left_out = {self._index(column, places, n_columns, "drop") for column in self.drop or ()}
         # The index that pandas writes.
         left_out |= {0} if names and names[0] == INDEX else set()
         return [i for i in range(n_columns) if i not in left_out]
 
-    def _index(self, column: str | int, names: Sequence[str] | None, n_columns: int, argument: str) -> int:
-        if names is not None and column in names:
-            return names.index(str(column))
+    def _index(self, column: str | int, places: Mapping[str, int], n_columns: int, argument: str) -> int:
+        if column in places:
+            return places[str(column)]
         if str(column).isdecimal() and int(column) < n_columns:
             return int(column)
-        if str(column).lstrip("-").isdecimal() or names is None:
-            known = "" if names is not None else "; it has no header with names"
+        if str(column).lstrip("-").isdecimal() or not places:
+            known = "" if places else "; it has no header with names"
             must = f"be numbers from 0 to {n_columns - 1} for {self.file}{known}"
             raise ArgumentError(argument, must, got=repr(str(column)))
-        near = difflib.get_close_matches(str(column), names, 3, 0.5)
-        hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"There are {_listed(names)}"
+        near = difflib.get_close_matches(str(column), [*places][:_COMPARED], 3, 0.5)
+        hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"There are {_listed([*places])}"
         must = f"be among the columns of {self.file}; there is no {str(column)!r}"
         raise ArgumentError(argument, must, remedy=hint)
 
@@ -184,17 +202,18 @@ def _of_columns(
     """Make a table of columns that each have their own type."""
     wanted = choice.indices(names, len(columns))
     called = names or [str(i) for i in range(len(columns))]
-    text = [i for i in wanted if columns[i].dtype.kind not in "fiub"]
+    text = {i for i in wanted if columns[i].dtype.kind not in "fiub"}
     if text and choice.columns is not None:
-        example = next((cell for cell in columns[text[0]] if cell), "")
+        first = next(i for i in wanted if i in text)
+        example = next((cell for cell in columns[first] if cell), "")
         held = f"text, like {str(example)!r}" if example else "nothing: every cell is missing"
-        must = f"hold numbers; {called[text[0]]!r} of {choice.file} holds {held}"
+        must = f"hold numbers; {called[first]!r} of {choice.file} holds {held}"
         raise ArgumentError("columns", must, remedy="Choose others")
     numeric = [i for i in wanted if i not in text]
     if not numeric:
         raise ArgumentError("path", f"hold a column of numbers; {choice.file} has only {_listed(called)}, without any")
-    values = np.stack([columns[i] for i in numeric], axis=1)
-    other = {called[i]: column for i, column in enumerate(columns) if i not in numeric}
+    values, taken_out = np.stack([columns[i] for i in numeric], axis=1), set(numeric)
+    other = {called[i]: column for i, column in enumerate(columns) if i not in taken_out}
     taken = None if names is None else tuple(names[i] for i in numeric)
     return checked(values, taken, other, choice.file, lines, drop_missing=choice.drop_missing)
 
@@ -212,7 +231,7 @@ def _of_array(values: np.ndarray, other: dict[str, np.ndarray], choice: _Choice)
         must = f"hold an array of numbers of shape (n, D); that of {choice.file} is {values.dtype} of shape"
         raise ArgumentError("path", f"{must} {values.shape}", remedy=remedy)
     wanted = choice.indices(None, values.shape[1])
-    rest = {str(i): values[:, i] for i in range(values.shape[1]) if i not in wanted}
+    rest = {str(i): values[:, i] for i in sorted({*range(values.shape[1])} - {*wanted})}
     taken = values if wanted == list(range(values.shape[1])) else values[:, wanted]
     return checked(taken, None, {**rest, **other}, choice.file, drop_missing=choice.drop_missing)
 
@@ -278,7 +297,7 @@ def _read_array(file: Path, key: str | None) -> tuple[np.ndarray, dict[str, np.n
     """Read the array of coordinates, and those with one axis beside it."""
     shapes = array_shapes(file)
     if list(shapes) == [""]:
-        return np.load(file, mmap_mode="r", allow_pickle=False), {}
+        return mapped_array(file), {}
     if not shapes:
         raise ArgumentError("path", f"hold an array of numbers of shape (n, D); {file} holds no arrays")
     listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
@@ -298,15 +317,29 @@ def _read_array(file: Path, key: str | None) -> tuple[np.ndarray, dict[str, np.n
 def _read_parquet(file: Path) -> tuple[list[str], list[np.ndarray]]:
     """Read the names and the columns of a file; cells that are missing become NaN in numbers, and "" in text."""
     arrow, parquet = _pyarrow(), _pyarrow(".parquet")
-    try:
-        table = parquet.read_table(file)
-    except (arrow.ArrowException, OSError, ValueError) as error:
-        raise DamagedFileError(f"{file} cannot be read as Parquet ({reason(error)}); save or copy it again") from error
-    names = [INDEX if name == _PARQUET_INDEX else name for name in table.column_names]
-    return names, [_from_arrow(column, arrow) for column in table.columns]
+    with file.open("rb") as stream:
+        stream.seek(max(0, file.stat().st_size - 8))
+        n_bytes = int.from_bytes(stream.read(4), "little")
+    with damage(f"{file} cannot be read as Parquet", "Save or copy it again", arrow.ArrowException):
+        if n_bytes > _LONGEST_FOOTER:
+            raise ValueError(f"its footer should have {n_bytes:,} bytes")
+        schema = parquet.read_schema(file)
+        # A text that is written once for many cells is held once, until it is known how much room they take.
+        texts = [field.name for field in schema if str(field.type).removeprefix("large_") in ("string", "binary")]
+        with parquet.ParquetFile(file, read_dictionary=texts) as content:
+            told, leaves = content.metadata, content.schema
+            n_cells = told.num_rows * told.num_columns
+            # Of lists, a row may hold any number. What is told of other columns is not asked for: where that is
+            # damaged, pyarrow ends the process.
+            lists = [k for k in range(told.num_columns) if leaves.column(k).max_repetition_level]
+            n_cells += sum(told.row_group(i).column(k).num_values for i in range(told.num_row_groups) for k in lists)
+            check_unpacked(file, 8 * n_cells)
+            table = content.read()
+        names = [INDEX if name == _PARQUET_INDEX else name for name in table.column_names]
+        return names, [_from_arrow(table[i], f"{name!r} of {file}", arrow) for i, name in enumerate(names)]
 
 
-def _from_arrow(column: Any, arrow: Any) -> np.ndarray:
+def _from_arrow(column: Any, name: str, arrow: Any) -> np.ndarray:
     """Turn a column into numbers, where it holds some, and into text otherwise."""
     types = arrow.types
     if types.is_decimal(column.type) or (types.is_boolean(column.type) and column.null_count):
@@ -314,7 +347,21 @@ def _from_arrow(column: Any, arrow: Any) -> np.ndarray:
     if types.is_integer(column.type) or types.is_floating(column.type) or types.is_boolean(column.type):
         numbers: np.ndarray = column.to_numpy()
         return numbers
-    return np.array(["" if cell is None else str(cell) for cell in column.to_pylist()], dtype=np.str_)
+    if not types.is_dictionary(column.type):
+        cells = ["" if cell is None else str(cell) for cell in column.to_pylist()]
+        return _as_text(cells, np.arange(len(cells)), name)
+    column = column.unify_dictionaries()
+    known = column.chunk(0).dictionary.to_pylist() if column.num_chunks else []
+    # The last one stands for what is missing.
+    places = [chunk.indices.cast(arrow.int64()).fill_null(len(known)).to_numpy() for chunk in column.chunks]
+    return _as_text([*map(str, known), ""], np.concatenate([np.zeros(0, int), *places]), name)
+
+
+def _as_text(known: Sequence[str], places: np.ndarray, name: str) -> np.ndarray:
+    """Return the text of every cell, of which some are the same; NumPy gives each the room of the longest one."""
+    check_memory(4 * len(places) * max(map(len, known), default=0), f"column {name}", "Shorten its longest cell")
+    cells: np.ndarray = np.array(known, dtype=np.str_)[places]
+    return cells
 
 
 def _pyarrow(part: str = "") -> Any:
@@ -365,9 +412,12 @@ def _write_text(file: Path, columns: Mapping[str, np.ndarray]) -> None:
     # Numbers with the digits that their own type needs: 0.1 in single precision is not 0.10000000149.
     single = {name for name, column in columns.items() if column.dtype.kind == "f" and column.dtype.itemsize < 8}
     cells = [(column.astype(np.str_) if name in single else column).tolist() for name, column in columns.items()]
+    for place, column in enumerate(columns.values()):
+        if column.dtype.kind not in "fiub":
+            cells[place] = [as_written(cell) if isinstance(cell, str) else cell for cell in cells[place]]
     with file.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, delimiter="\t" if file.suffix.lower() == ".tsv" else ",", lineterminator="\n")
-        writer.writerow(columns)
+        writer.writerow(map(as_written, columns))
         writer.writerows(zip(*cells, strict=True))
 
 
