@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
+import json
 import lzma
 import math
 import os
@@ -297,15 +298,15 @@ def unpacked_size(file: Path) -> int:
 
 
 def visible(text: str) -> str:
-    """Write out the characters of a text that nobody sees, or that change how others are shown.
+    """Write out the characters of a text that nobody sees, or that change how others are shown, as JSON does.
 
     Names of columns and files are not ours: on a terminal they could move the cursor, on a page turn lines around.
 
     Example:
         >>> print(visible("a\\x1b[2Jb\\u202ec"))
-        a\\x1b[2Jb\\u202ec
+        a\\u001b[2Jb\\u202ec
     """
-    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    return _UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from typing import Any
 import typer
 
 import carre
+from carre.files import visible
 
 # The command line as it was given, for pages and advice to quote.
 COMMAND: ContextVar[str] = ContextVar("COMMAND", default="carre")
@@ -58,7 +59,7 @@ _SHOWN = (UserWarning, RuntimeWarning)
 def say(text: str) -> None:
     """Write a line to stderr, where everything goes that is not the answer; work goes on where nobody reads that."""
     with suppress(OSError):
-        typer.echo(text, err=True)
+        typer.echo(_as_line(text), err=True)
 
 
 def open_streams() -> None:
@@ -93,15 +94,20 @@ def stopped_like_ctrl_c() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+def _as_line(text: str) -> str:
+    """Write on one line, whatever names of columns and files are in it, and where nothing moves the cursor."""
+    return visible(text).replace("\n", " ")
+
+
 def show(facts: Mapping[str, Any], results: Mapping[str, Any], *, as_json: bool, quiet: bool = False) -> None:
     """Print an answer: results as one JSON object for programs, or facts in words for people who are not quiet."""
     if as_json:
-        typer.echo(json.dumps(_plain(results), ensure_ascii=False, allow_nan=False))
+        typer.echo(visible(json.dumps(_plain(results), ensure_ascii=False, allow_nan=False)))
     elif not quiet:
         width = max(map(len, facts))
         for name, value in facts.items():
             # Bold on a terminal only. Long lines are the terminal's to wrap: commands and paths can be copied whole.
-            typer.echo(f"{typer.style(f'{name:<{width}}', bold=True)}  {value}".rstrip())
+            typer.echo(f"{typer.style(f'{name:<{width}}', bold=True)}  {_as_line(str(value))}".rstrip())
 
 
 def _plain(value: Any) -> Any:

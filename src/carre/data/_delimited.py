@@ -191,7 +191,7 @@ def _find_header(rows: Sequence[list[str]]) -> list[str] | None:
     is_counted = len(first) > 1 and bool(rest) and first in (counted, ["", *counted[:-1]])
     if any(numbers) and not words_above_numbers and not is_counted:
         return None
-    names = [as_read(name.strip()) for name in first]
+    names = [as_read(name).strip() for name in first]
     names[0] = names[0].removeprefix("#").strip() or INDEX
     return names
 

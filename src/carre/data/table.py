@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -416,7 +417,9 @@ def _write_text(file: Path, columns: Mapping[str, np.ndarray]) -> None:
         if column.dtype.kind not in "fiub":
             cells[place] = [as_written(cell) if isinstance(cell, str) else cell for cell in cells[place]]
     with file.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, delimiter="\t" if file.suffix.lower() == ".tsv" else ",", lineterminator="\n")
+        # Told that lines end in both, Python quotes cells with either; they end in a new line here.
+        lines = SimpleNamespace(write=lambda line: stream.write(f"{line[:-2]}\n"))
+        writer = csv.writer(lines, delimiter="\t" if file.suffix.lower() == ".tsv" else ",", lineterminator="\r\n")
         writer.writerow(map(as_written, columns))
         writer.writerows(zip(*cells, strict=True))
 

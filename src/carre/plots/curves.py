@@ -11,7 +11,7 @@ from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from carre.plots.panels import as_numbers, as_panel, as_panels
+from carre.plots.panels import as_label, as_numbers, as_panel, as_panels
 from carre.plots.style import BLUE, GRAY, GREEN, INK, ORANGE, PINK, STYLE
 from carre.toolkit import ScaleProfile
 from carre.training import History
@@ -206,7 +206,7 @@ def plot_dimension_by_class(dimension: Any, labels: Any, *, axes: Axes | None = 
     panel.annotate(
         f"all: {dimension.mean():.1f}", (1, float(dimension.mean())), xycoords=("axes fraction", "data"), va="center"
     )
-    panel.set_xticks(range(len(classes)), [str(name) for name in classes])
+    panel.set_xticks(range(len(classes)), [as_label(name) for name in classes])
     panel.grid(visible=False, axis="x")
     panel.set(xlabel="class", ylabel="local dimension", xlim=(-0.6, len(classes) - 0.2), ylim=(0, None))
     panel.set_title("In how many directions a sample can move, by class\n(dot area: share of the class; bar: mean)")
@@ -243,9 +243,9 @@ def plot_dimension_over_scales(
     # A name stands at the end of its curve: at the right, or at the left where curves fall.
     place, side = (0, -8) if all(values[0] > values[-1] for values in dimension.values()) else (-1, 5)
     for (name, values), (color, line) in zip(dimension.items(), cycle(_LINES), strict=False):
-        panel.plot(scales, values, line, color=color, marker="o", linewidth=1.5, markersize=3.5, label=name)
+        panel.plot(scales, values, line, color=color, marker="o", linewidth=1.5, markersize=3.5, label=as_label(name))
         end = scales[place], values[place]
-        panel.annotate(name, end, (side, 0), textcoords="offset points", fontsize=8, color=color)
+        panel.annotate(as_label(name), end, (side, 0), textcoords="offset points", fontsize=8, color=color)
     panel.set(ylabel=label, ylim=(0, None), title="In how many directions a sample can move, by class and scale")
     # Beside the panel, where it covers no curve.
     panel.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), title="class", fontsize=9)

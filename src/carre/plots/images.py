@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 
-from carre.plots.panels import as_numbers, as_panel, as_panels, figure_of
+from carre.plots.panels import as_label, as_numbers, as_panel, as_panels, figure_of
 from carre.plots.style import INK, STYLE
 
 # Inches of an image in a panel of its own, and in a mosaic; how dark the lines of a mosaic are, from 0 to 1.
@@ -100,7 +100,7 @@ def plot_denoised_images(clean: Any, noisy: Any, denoised: Mapping[str, Any], *,
             raise ValueError(f"{name!r} must have the shape of the clean images, {clean.shape}; got {images.shape}")
     grid = _image_grid(axes, len(rows), len(clean), left=1.1, top=0.6)
     for row, (name, images) in zip(grid, rows.items(), strict=True):
-        row[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=10)
+        row[0].set_ylabel(as_label(name), rotation=0, ha="right", va="center", fontsize=10)
         for panel, image in zip(row, images, strict=True):
             panel.imshow(image, cmap="gray_r", vmin=float(clean.min()), vmax=float(clean.max()))
     if axes is None:
@@ -199,7 +199,7 @@ def _draw_rows(
     mosaic = framed.swapaxes(1, 2).reshape(n_rows * (height + 1), -1)
     axes.imshow(mosaic, cmap="gray_r", vmin=limits[0], vmax=limits[1], interpolation="nearest")
     _strip(axes)
-    axes.set_yticks((np.arange(n_rows) + 0.5) * (height + 1) - 0.5, list(rows), fontsize=8)
+    axes.set_yticks((np.arange(n_rows) + 0.5) * (height + 1) - 0.5, list(map(as_label, rows)), fontsize=8)
     if ends is not None:
         axes.set_xticks([width / 2, (n_columns - 0.5) * (width + 1) - 0.5], ends, fontsize=8)
     axes.tick_params(length=0)

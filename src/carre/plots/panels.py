@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from carre.boundary import as_points
+from carre.files import visible
 
 # The size of a picture of the plane, in inches.
 _PLANE = (6.4, 4.8)
@@ -117,6 +118,16 @@ def as_plane(axes: Any) -> Axes:
 def as_numbers(values: Any) -> np.ndarray:
     """Return an array, a tensor on any device, nested lists or a metric as numbers."""
     return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values, dtype=float)
+
+
+def as_label(name: object) -> str:
+    """Write a name that is not ours, such as that of a class: with nothing unseen in it, and no formula to be parsed.
+
+    Example:
+        >>> print(as_label("$x^$"))
+        \\$x^\\$
+    """
+    return visible(str(name)).replace("$", r"\$")
 
 
 def as_planar(points: Any, *, name: str = "points") -> np.ndarray:

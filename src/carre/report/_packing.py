@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from carre.files import visible
 from carre.report._content import ReportContent
 from carre.report._inputs import Column
 from carre.report._pictures import sprite
@@ -18,19 +19,22 @@ _LARGEST_ARROW = 127
 
 
 def as_json(value: Any, *, indent: int | None = None) -> str:
-    """Write JSON for a script element: no ``<``, so that nothing in it can end the element; NaN becomes null.
+    """Write JSON for a script element: no ``<``, so that nothing in it can end the element; NaN becomes null, and
+    all that is written can be seen.
 
     Example:
         >>> as_json({"label": "</script>", "x": float("nan")})
         '{"label": "\\\\u003c/script>", "x": null}'
     """
     text = json.dumps(_finite(value), ensure_ascii=False, indent=indent, allow_nan=False)
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return text.replace("<", "\\u003c")
 
 
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): _finite(part) for key, part in value.items()}
+        return {visible(str(key)): _finite(part) for key, part in value.items()}
+    if isinstance(value, str):
+        return visible(value)
     if isinstance(value, (list, tuple)):
         return [_finite(part) for part in value]
     if isinstance(value, (np.ndarray, np.generic)):

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from carre.arguments import check_arguments
 from carre.backend.surroundings import plain_surroundings
 from carre.boundary import as_count
-from carre.files import alone, write_whole
+from carre.files import alone, visible, write_whole
 from carre.geometry import Geometry
 from carre.report._charts import curve_axes, gain_curves, histogram_axes, spectrum_axes
 from carre.report._content import ReportContent
@@ -130,6 +130,8 @@ def templates() -> Environment:
         loader=PackageLoader("carre.report"),
         autoescape=True,
         undefined=StrictUndefined,
+        # Markup is ours; text may come from names of columns.
+        finalize=lambda value: visible(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
