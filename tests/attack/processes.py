@@ -42,8 +42,8 @@ def start(call: Callable[[], Any], *, out: int | Path = Path(os.devnull), err: i
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
-    except BrokenPipeError:
-        code = 98
+    except SystemExit as left:
+        code = left.code
     finally:
         os._exit(code)
 

@@ -258,11 +258,13 @@ def _expected(geometry: carre.Geometry) -> str:
     return f"images of shape {' × '.join(map(str, shape[shape[0] == 1 :]))}, or {columns}"
 
 
-def check_output(out: Path, geometry: carre.Geometry | None = None) -> None:
-    """Refuse, before any work, a file that cannot hold an answer: points and vectors of a geometry of images."""
+def check_output(out: Path, data: str | None, geometry: carre.Geometry | None = None) -> None:
+    """Refuse, before any work, to write over DATA, or a file that cannot hold points and vectors that are images."""
     from carre import files  # noqa: PLC0415
     from carre.data.table import WRITTEN  # noqa: PLC0415
 
+    if data is not None and Path(data).is_file() and out.exists() and out.samefile(data):
+        raise ValueError(f"--out must not be DATA, which would be lost; got {out}")
     is_images = geometry is not None and geometry.sample_shape is not None
     files.check_output(out, _OF_ARRAYS if is_images else WRITTEN)
 

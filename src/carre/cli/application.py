@@ -17,15 +17,15 @@ from carre.cli._output import COMMAND, open_streams, say, stopped_like_ctrl_c, w
 # Typer brings its own copy of click, or uses click, depending on its version.
 _USAGE_ERROR: Any = typer.BadParameter.__bases__[0]
 _WRONG_INPUT = (ValueError, ImportError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-_FAILED, _WRONG, _INTERRUPTED, _UNREAD = 1, 2, 130, 141
+_FAILED, _WRONG, _INTERRUPTED = 1, 2, 130
 TRACEBACK = "CARRE_TRACEBACK"
 
 
 class Commands(TyperGroup):
     """Commands whose errors are one sentence on stderr.
 
-    They exit with 0 when all is well, 1 after a failure while working, 2 for wrong input, 130 when interrupted, by
-    Ctrl-C or by who asks the process to end, and 141 when nobody reads what they print.
+    They exit with 0 when all is well, 1 after a failure while working (without a word where nobody reads what they
+    print), 2 for wrong input, 130 when interrupted, by Ctrl-C or by who asks the process to end.
     """
 
     def main(self, args: Any = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
@@ -39,10 +39,6 @@ class Commands(TyperGroup):
             except (KeyboardInterrupt, typer.Abort):
                 say("interrupted")
                 code = _INTERRUPTED
-            except BrokenPipeError:
-                # As in ``carre dimension … | head -1``. What is left in the buffer goes nowhere, without complaint.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                code = _UNREAD
             except Exception as error:
                 # Whatever it is: at the face of the program it becomes a sentence.
                 if os.environ.get(TRACEBACK):

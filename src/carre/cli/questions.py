@@ -53,7 +53,7 @@ def dimension(
       carre dimension mnist digits/ --sigma 2 --json
     """
     if out is not None:
-        inputs.check_output(out)
+        inputs.check_output(out, data)
     geometry = inputs.load_model(model, device)
     rows = inputs.load_data(geometry, data, columns=columns, drop_missing=drop_missing)
     with progress("dimension") as tell:
@@ -109,7 +109,7 @@ def tangent(
       carre tangent model points.csv --dim 2 --out tangents.csv
     """
     geometry = inputs.load_model(model, device)
-    inputs.check_output(out, geometry)
+    inputs.check_output(out, data, geometry)
     most = min(geometry.rank, geometry.dim)
     if not 1 <= dim <= most:
         raise ValueError(f"--dim must lie between 1 and {most}, the rank of MODEL or its columns; got {dim}")
@@ -141,7 +141,7 @@ def denoise(
       carre denoise mnist digits.npy --sigma 0.5 --out clean.npy
     """
     geometry = inputs.load_model(model, device)
-    inputs.check_output(out, geometry)
+    inputs.check_output(out, data, geometry)
     rows = inputs.load_data(geometry, data, columns=columns, drop_missing=drop_missing)
     clean = geometry.denoise(rows.values, sigma)
     moved = _norms((clean - rows.values) / _units(geometry))
@@ -175,7 +175,7 @@ def gradient(
     if (of is None) == (values is None):
         raise ValueError("give either --of COLUMN or --values FILE, the quantity whose gradient is wanted")
     geometry = inputs.load_model(model, device)
-    inputs.check_output(out, geometry)
+    inputs.check_output(out, data, geometry)
     drop = None if of is None else [of]
     rows = inputs.load_data(geometry, data, columns=columns, drop=drop, drop_missing=drop_missing)
     measured = _column(rows, of, data) if of is not None else _measured(values)
@@ -259,7 +259,7 @@ def path(
     if nodes > _MOST_NODES:
         raise ValueError(f"--nodes must be at most {_MOST_NODES:,}; got {nodes:,}")
     geometry = inputs.load_model(model, device)
-    inputs.check_output(out, geometry)
+    inputs.check_output(out, data, geometry)
     rows = None if data is None else inputs.load_data(geometry, data, columns=columns, drop_missing=drop_missing)
     first, last = (_point(text, argument, rows, geometry) for text, argument in ((start, "A"), (end, "B")))
     if first.ravel().tolist() == last.ravel().tolist():
