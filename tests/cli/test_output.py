@@ -2,6 +2,7 @@
 
 import io
 import json
+import signal
 import sys
 import warnings
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import carre
 from carre.cli import _output as output
 from carre.cli._inputs import Rows, pair_of, seconds_of
-from carre.cli._output import lines_on, naming, progress, show, warnings_as_lines, worded
+from carre.cli._output import lines_on, naming, progress, show, stopped_like_ctrl_c, warnings_as_lines, worded
 from carre.training import Evaluation, Progress
 
 
@@ -158,3 +159,19 @@ def test_errors_name_options_and_keep_what_they_are():
     assert worded(carre.ArgumentError("bandwidth", "be positive", got=-1)) == "--sigma must be positive; got -1"
     assert worded(carre.ArgumentError("device", "be 'cpu' or None")) == "--device must be 'cpu' or left out"
     assert worded(ValueError("bandwidth\nis a word")) == "bandwidth is a word"
+
+
+def test_signals_mean_what_they_meant_when_a_command_is_done():
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)]
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with stopped_like_ctrl_c():
+            # Who is to outlive a terminal does (nohup).
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        for number, handler in zip((signal.SIGTERM, signal.SIGHUP), before, strict=True):
+            signal.signal(number, handler)
