@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -11,12 +11,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from carre.boundary import ArgumentError, Points
-from carre.fields import MetricField, NoDenoiserError
+from carre.fields import MetricField
 from carre.fields.field import denoised_in_parts, metric_in_parts
 from carre.metric import LowRankMetric, Metric
 from carre.toolkit import tangent_frame
 from carre.toolkit.derivatives import euclidean_gradient
-from carre.toolkit.dimension import FINER, count_directions, edge_shifts, local_dimension
+from carre.toolkit.dimension import count_directions, local_dimension
 
 
 class Local:
@@ -89,16 +89,9 @@ class Local:
         if getattr(self.field, "noise", 0.0) > 0:
             with self._without_graph():
                 return self._given.restore(local_dimension(self.field, *self._placed).to(self.points.device))
-        try:
-            mean = self._mean
-        except NoDenoiserError:
-            # An uncentered field has no denoiser; its metric holds the displacement already.
-            return self._given.restore(count_directions(self.metric, None))
-        points, bandwidth = self._placed
         with self._without_graph():
-            fine = denoised_in_parts(self.field, points, bandwidth / FINER).to(mean.device)
-        shifts = edge_shifts(self.points, self.bandwidth, mean, fine)
-        return self._given.restore(count_directions(self.metric, shifts))
+            counts = count_directions(self.metric, *self._placed, partial(denoised_in_parts, self.field))
+        return self._given.restore(counts)
 
     def gamma(self, *, centered: bool = True) -> Metric:
         """Return the paper's Γ = G/2; uncentered, Γ + (m−y)(m−y)ᵀ/2σ² with m = E[X | Y=y] [RMM, Eq. 5, 6].

@@ -164,13 +164,15 @@ def test_a_field_without_a_denoiser_still_counts(rng):
     assert (local_dimension(Uncentered(sphere), points, 0.1) == 2).all()
 
 
-def test_errors_of_a_denoiser_are_not_taken_for_its_absence(rng):
+def test_errors_of_a_denoiser_are_not_taken_for_its_absence():
     class Broken(ExactField):
         def _denoise(self, points, bandwidth):
             raise ValueError("broken")
 
+    square, edge = Box([-1.0, -1.0], [1.0, 1.0]), torch.tensor([[1.0, 0.0]], dtype=torch.float64)
     with pytest.raises(ValueError, match="broken"):
-        local_dimension(Broken(Sphere(2)), Sphere(2).sample(2, generator=rng), 0.1)
+        local_dimension(Broken(square), edge, 0.1)
+    assert local_dimension(Broken(square), 0 * edge, 0.1) == 2, "where nothing looks like an edge it is not asked"
 
 
 def test_every_point_may_have_its_own_scale(rng):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,9 @@ from carre.arguments import check_arguments
 from carre.backend import Progress
 from carre.boundary import ArgumentError
 from carre.fields import Bandwidth, DataField, MetricField, NeuralField, NoDenoiserError, ScoreField
-from carre.metric import Metric
+from carre.metric import LowRankMetric, Metric
+from carre.metric.spectrum import batched_eigh
+from carre.networks.pointwise import is_one_value
 from carre.toolkit.question import Question, ask, bare, check_number
 from carre.toolkit.scale import CLEAR_GAP, ScaleProfile
 
@@ -177,20 +179,54 @@ def local_dimension(
     return question.answer(part, progress=progress)
 
 
-def count_directions(metric: Metric, shifts: tuple[Tensor, Tensor] | None) -> Int[Tensor, " n"]:
-    """Count the directions along which the data extend from each point, given G and `edge_shifts` there, if known."""
-    if shifts is None:
-        return (metric.eigenvalues() > _TANGENT_ABOVE).sum(-1)
-    spectrum = metric.spectrum()
-    values = spectrum.values
-    displaced, uncurved = (torch.einsum("ndk,nd->nk", spectrum.vectors, shift).abs() for shift in shifts)
+def count_directions(
+    metric: Metric, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"], denoise: Callable[..., Tensor]
+) -> Int[Tensor, " n"]:
+    """Count the directions along which the data extend from each point, given G there.
+
+    Only where an eigenvalue may be one across an edge, a denoiser ``(y, σ) ↦ E[X | Y=y]`` and eigenvectors are asked.
+    """
+    values, components = _decomposed(metric)
     is_tangent = values > _TANGENT_ABOVE
     is_between = ~is_tangent & (values > _EDGE_ABOVE)
+    counts, rows = is_tangent.sum(-1), is_between.any(-1).nonzero()[:, 0]
+    if len(rows) == 0:
+        return counts
+    there = rows.to(points.device)
+    # A single σ stays one, which a network embeds only once.
+    y, s = points[there], bandwidth[:1].expand(len(rows)) if is_one_value(bandwidth) else bandwidth[there]
+    finer = (s[:1] / FINER).expand(len(rows)) if is_one_value(s) else s / FINER
+    try:
+        shifts = edge_shifts(y, s, denoise(y, s), denoise(y, finer))
+    except NoDenoiserError:
+        # An uncentered field has no denoiser; its metric holds the displacement already.
+        return counts
+    displaced, uncurved = components(rows, torch.stack(shifts, -1).to(values)).abs().unbind(-1)
+    values, is_between = values[rows], is_between[rows]
     is_edge = is_between & (values + displaced.square() > _EDGE_TOGETHER)
     is_edge &= uncurved > (_EDGE_SHIFT * (_TANGENT_ABOVE - values)).clamp_min(_LEAST_SHIFT)
     n_edges = is_edge.sum(-1)
     n_unexplained = is_between.sum(-1) - n_edges
-    return is_tangent.sum(-1) + torch.where(n_unexplained <= _UNEXPLAINED * n_edges, n_edges, 0)
+    counts[rows] += torch.where(n_unexplained <= _UNEXPLAINED * n_edges, n_edges, 0)
+    return counts
+
+
+def _decomposed(metric: Metric) -> tuple[Float[Tensor, "n k"], Callable[[Tensor, Tensor], Tensor]]:
+    """Return the eigenvalues λ of G, descending, and what finds components along their eigenvectors at some points.
+
+    Of a factor F in rank space, by FFᵀ = VΛVᵀ: those of w are Λ^(−½)VᵀFw, accurate where λ is far from 0.
+    """
+    if not isinstance(metric, LowRankMetric) or metric.rank > metric.dim:
+        spectrum = metric.spectrum()
+        return spectrum.values, lambda rows, vectors: spectrum.vectors[rows].mT @ vectors
+    squares, inner = batched_eigh(metric.gram())
+    squares, inner = squares.flip(-1), inner.flip(-1)
+
+    def components(rows: Tensor, vectors: Tensor) -> Tensor:
+        lengths = squares[rows].clamp_min(torch.finfo(squares.dtype).tiny).sqrt()
+        return inner[rows].mT @ (metric.factor[rows] @ vectors) / lengths[..., None]
+
+    return squares + metric.ridge, components
 
 
 def edge_shifts(
@@ -216,12 +252,7 @@ def edge_shifts(
 def _count_at(field: MetricField, points: Tensor, bandwidth: Tensor) -> Int[Tensor, " n"]:
     if getattr(field, "noise", 0.0) > 0:
         points = field.denoise(points, bandwidth)
-    try:
-        mean, finer = field.denoise(points, bandwidth), field.denoise(points, bandwidth / FINER)
-    except NoDenoiserError:
-        # An uncentered field has no denoiser; its metric holds the displacement already.
-        return count_directions(field.metric(points, bandwidth), None)
-    return count_directions(field.metric(points, bandwidth), edge_shifts(points, bandwidth, mean, finer))
+    return count_directions(field.metric(points, bandwidth), points, bandwidth, field.denoise)
 
 
 @dataclass(frozen=True, eq=False)
