@@ -208,10 +208,7 @@ def as_dense(values: Any, name: str) -> np.ndarray | Tensor:
         got = f"a {type(values).__name__} that NumPy cannot read ({str(error).strip().splitlines()[0][:_MOST_SAID]})"
         remedy = "Rows must be equally long; use torch.stack for a list of tensors"
         raise ArgumentError(name, "be an array, a tensor or nested lists of numbers", got=got, remedy=remedy) from error
-    hidden = _hidden(array) or (_hidden(values) if isinstance(values, (list, tuple)) else 0)
-    if hidden:
-        got = f"{hidden:,} masked value{'s' * (hidden > 1)}"
-        raise ArgumentError(name, "not be masked", got=got, remedy="Leave such rows out, or fill them in")
+    array = _unmasked(values, array, name)
     if array.dtype == object and array.ndim > 0:
         return _from_objects(array, name)
     if array.dtype.kind == "c":
@@ -219,6 +216,24 @@ def as_dense(values: Any, name: str) -> np.ndarray | Tensor:
     if array.dtype.kind not in "fiub":
         got = f"dtype {array.dtype}" if array.dtype != object else f"a {type(values).__name__}"
         raise ArgumentError(name, "be numeric", got=got, remedy="Give an array of numbers")
+    return array
+
+
+def as_array(values: Any, name: str) -> np.ndarray:
+    """Return anything that NumPy reads as an array, but for masked values, of which only the mask knows.
+
+    Example:
+        >>> as_array(["a", "b"], "labels")
+        array(['a', 'b'], dtype='<U1')
+    """
+    return _unmasked(values, np.asanyarray(values), name)
+
+
+def _unmasked(values: Any, array: np.ndarray, name: str) -> np.ndarray:
+    hidden = _hidden(array) or (_hidden(values) if isinstance(values, (list, tuple)) else 0)
+    if hidden:
+        got = f"{hidden:,} masked value{'s' * (hidden > 1)}"
+        raise ArgumentError(name, "not be masked", got=got, remedy="Leave such rows out, or fill them in")
     return np.asarray(array)
 
 

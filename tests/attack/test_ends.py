@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 import carre
-from carre import Geometry
+from carre import Geometry, KernelField
 from carre.fitting import FitSettings, make_plan
 from carre.toolkit import choose_kernel, estimate_noise
 from tests.attack.kit import Ledger, Verdict, is_sentence
@@ -129,6 +130,23 @@ def test_fits_at_every_scale(ledger: Ledger, kind: Any, dose: Callable[[int, int
 
         ledger.ask(f"1e{power}", lambda x=x: answers(fitted(x), x), names=("X", "samples", "bandwidth"), verdict=same)  # type: ignore[misc]
     ledger.check(least=dose(3, 8))
+
+
+def test_a_bandwidth_whose_square_is_no_number_is_named() -> None:
+    """In the precision of the points."""
+    field = KernelField(sheet())
+    for points, sigma, size in ((sheet().astype(np.float32), 1e-30, "1e-18 and 1e+18"), (sheet(), 1e-200, "1e-150")):
+        with pytest.raises(ValueError, match=f"bandwidth must lie between {re.escape(size)}.* Give points in float64"):
+            field.metric(points, sigma)
+
+
+def test_a_kernel_far_from_all_samples_takes_the_nearest() -> None:
+    """As in the limit, where squares of distances over σ overflow."""
+    pair = torch.tensor([[-1.0, 0.0], [1.0, 0.0]])
+    for n_neighbors in (None, 2):
+        field = KernelField(pair, n_neighbors=n_neighbors)
+        assert torch.equal(field.denoise(torch.tensor([[3.0, 1e3]]), 1e-18), pair[1:])
+        assert field.metric(torch.tensor([[3.0, 1e3]]), 1e-18).trace().item() == 0
 
 
 def _plan(samples: np.ndarray) -> Any:

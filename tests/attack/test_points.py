@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pathlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,10 +12,15 @@ import pandas as pd
 import torch
 
 import carre
-from carre import Geometry, KernelField, ScoreField, SteinField
+from carre import Geometry, KernelField, Path, ScoreField, SteinField
+from carre.data import ImageDataset, Table, write_table
+from carre.data.image_dataset import SYMMETRIC
 from carre.fitting import accept_samples
 from carre.neighbors import build_index
+from carre.plots.panels import as_numbers
+from carre.report._inputs import as_column
 from carre.toolkit import choose_kernel, estimate_noise, path, project
+from carre.toolkit.bridges import DiffusionCarreDuChamp
 from tests.attack.arrays import ARRAYS, FRAMES, TENSORS, Kind, in_silence
 from tests.attack.kit import Ledger, Verdict
 
@@ -53,6 +59,20 @@ def plane(points: torch.Tensor, bandwidth: torch.Tensor) -> torch.Tensor:
     return points * points.new_tensor([1.0, 1.0, 0.5])
 
 
+@functools.cache
+def pictures() -> Geometry:
+    """A geometry of images of one row of three pixels."""
+    field = KernelField(samples().float())
+    return Geometry(field, 0.5, (0.1, 2.0), landmarks=field.samples, rank=3, sample_shape=(1, 1, 3))
+
+
+def _as_images(x: Any) -> Any:
+    try:
+        return x.reshape(-1, 1, 1, 3)
+    except (AttributeError, RuntimeError, TypeError, ValueError, NotImplementedError):
+        return x
+
+
 def _numbers(answer: Any) -> np.ndarray:
     if isinstance(answer, (pd.Series, pd.DataFrame)):
         return answer.to_numpy()
@@ -83,6 +103,7 @@ def doors() -> list[Door]:
         Door("path", lambda x: g.path(x, CORNERS[0], method="straight", n_nodes=5).nodes, ("start",)),
         Door("path, end", lambda x: g.path(CORNERS, x, method="straight", n_nodes=5).nodes, ("end",)),
         Door("exponential", lambda x: g.exponential(CORNERS, x, n_steps=2, dimension=2).nodes, ("velocities",)),
+        Door("images", lambda x: pictures().at(_as_images(x)).eigenvalues, points),
         Door("score", lambda x: 0 * g.score(x), points),
         Door("check", lambda x: g.check(x).distance, points),
         Door(
@@ -165,3 +186,38 @@ def test_bandwidths_of_every_kind(ledger: Ledger, dose: Callable[[int, int], int
             if (i + j) % every == 0:
                 judge(ledger, door, kind, SIGMA, expected)
     ledger.check(least=dose(80, 500))
+
+
+def _masked_elsewhere(values: np.ndarray, folder: pathlib.Path) -> dict[str, Callable[[], Any]]:
+    """Give numbers where they are no points: labels, pixels, answers of functions, times, cells of a table."""
+    hiding = np.ma.array(values, mask=values > 2)
+    pixels = np.ma.array(np.zeros((2, 1, 2, 2), dtype=np.uint8), mask=True)
+    plain = np.zeros((2, 1, 2, 2), dtype=np.uint8)
+    curve = Path.through(CORNERS[:3])
+    kernel = KernelField(samples())
+    forms = DiffusionCarreDuChamp(kernel, samples(), 0.5, n_neighbors=10, dimension=2)
+    return {
+        "labels of images": lambda: ImageDataset(plain, np.ma.array([0, 1], mask=[0, 1])),
+        "pixels": lambda: ImageDataset(pixels),
+        "pixels, encoded": lambda: SYMMETRIC.encode(np.ma.array(pixels / 255)),
+        "images, decoded": lambda: SYMMETRIC.decode(np.ma.array(pixels / 255)),
+        "a table": lambda: geometry().at(Table(np.ma.array(CORNERS, mask=CORNERS > 0))),
+        "a table, written": lambda: write_table(folder / "x.csv", {"x": hiding}),
+        "times of a path": lambda: curve(np.ma.array([0.5], mask=True)),
+        "values": lambda: geometry().gradient_of_values(CORNERS, np.ma.array(SIGMA, mask=True), CORNERS, n_neighbors=5),
+        "answers": lambda: geometry().minimize(
+            lambda y: np.ma.array(y.sum(1), mask=True), CORNERS, gradient="differences", max_steps=1
+        ),
+        "values of functions": lambda: forms(np.ma.array(np.ones(60), mask=True), np.ones(60)),
+    }
+
+
+def test_masks_hide_nothing_anywhere(ledger: Ledger, tmp_path: pathlib.Path) -> None:
+    """A mask that hides something is refused, or what it hides is missing."""
+    for case, call in _masked_elsewhere(np.arange(5.0), tmp_path).items():
+        ledger.ask(case, call, verdict=lambda answer: Verdict.WRONG)
+    column = as_column(np.ma.array([0.5, 1.5, 2.5], mask=[0, 1, 0]), 3, name="x", argument="labels")
+    ledger.note("labels of a report", Verdict.RIGHT if np.isnan(column.values[1]) else Verdict.WRONG)
+    drawn = as_numbers(np.ma.array([0.5, 1.5], mask=[0, 1]))
+    ledger.note("numbers that are drawn", Verdict.RIGHT if np.isnan(drawn[1]) else Verdict.WRONG)
+    ledger.check(least=12)

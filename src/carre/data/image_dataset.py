@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float32, Integer, UInt8
 from torch import Tensor
 
-from carre.boundary import ArgumentError
+from carre.boundary import ArgumentError, as_array
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Normalization:
             pixels: Whole numbers 0 … 255 if they are uint8, numbers in [0, 1] if they are floating; an array or a
                 tensor. They are left as they are.
         """
-        values = pixels if isinstance(pixels, Tensor) else np.asarray(pixels)
+        values = pixels if isinstance(pixels, Tensor) else as_array(pixels, "pixels")
         mean = self._mean_of(values)
         is_byte = values.dtype == (torch.uint8 if isinstance(values, Tensor) else np.uint8)
         if not is_byte and not _is_floating(values):
@@ -82,7 +82,7 @@ class Normalization:
             images: An array or a tensor of shape (…, C, H, W); of any shape if there is a single mean.
             clip: Bring values outside of [0, 1] back into it, as for showing an image.
         """
-        values = images if isinstance(images, Tensor) else np.asarray(images)
+        values = images if isinstance(images, Tensor) else as_array(images, "images")
         if not _is_floating(values):
             raise ArgumentError("images", "be floating, as encode returns them", got=values.dtype)
         pixels = values * self.deviation + self._mean_of(values)
@@ -171,13 +171,14 @@ class ImageDataset:
             got = f"{getattr(self.pixels, 'dtype', type(self.pixels).__name__)}, {np.shape(self.pixels)}"
             must = "be a uint8 array of shape (n, C, H, W)"
             raise ArgumentError("pixels", must, got=got, remedy="load_arrays reads other layouts")
+        object.__setattr__(self, "pixels", as_array(self.pixels, "pixels"))
         if not isinstance(self.normalization, Normalization):
             raise ArgumentError("normalization", "be a Normalization(mean, deviation)", got=repr(self.normalization))
         if len(self.normalization.mean) not in (1, self.pixels.shape[1]):
             must = f"have a single mean, or one for each channel of the pixels ({self.pixels.shape[1]})"
             raise ArgumentError("normalization", must, got=f"{len(self.normalization.mean)} means")
         if self.labels is not None:
-            object.__setattr__(self, "labels", self._checked(np.asarray(self.labels)))
+            object.__setattr__(self, "labels", self._checked(as_array(self.labels, "labels")))
 
     def _checked(self, labels: np.ndarray) -> np.ndarray:
         """Return the labels as int64; refuse those that do not belong to the images or the classes."""

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from carre.arguments import check_arguments
-from carre.boundary import ArgumentError
+from carre.boundary import ArgumentError, as_array
 from carre.data._delimited import INDEX, CellError, as_written, read_delimited
 from carre.data.arrays import array_shapes, mapped_array, read_arrays
 from carre.files import (
@@ -393,7 +393,7 @@ def write_table(path: AnyPath, columns: Mapping[str, Any]) -> None:
     """
     file = check_output(path, WRITTEN)
     suffix = file.suffix.lower()
-    arrays = {str(name): np.asarray(column) for name, column in columns.items()}
+    arrays = {str(name): as_array(column, str(name)) for name, column in columns.items()}
     lengths = {name: len(column) if column.ndim else 0 for name, column in arrays.items()}
     if not arrays or len(set(lengths.values())) > 1:
         raise ArgumentError("columns", "be arrays of equal length, at least one", got=f"the lengths {lengths}")

@@ -116,8 +116,9 @@ def as_plane(axes: Any) -> Axes:
 
 
 def as_numbers(values: Any) -> np.ndarray:
-    """Return an array, a tensor on any device, nested lists or a metric as numbers."""
-    return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values, dtype=float)
+    """Return an array, a tensor on any device, nested lists or a metric as numbers; what a mask hides is missing."""
+    given = values.detach().cpu() if isinstance(values, Tensor) else values
+    return np.asarray(np.ma.filled(np.asanyarray(given, dtype=float), np.nan))
 
 
 def as_label(name: object) -> str:

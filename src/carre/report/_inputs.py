@@ -172,7 +172,11 @@ def _as_columns(given: Any, n: int) -> tuple[Column, ...]:
 def _as_array(given: Any) -> np.ndarray:
     if isinstance(given, Tensor):
         return np.asarray(given.detach().cpu())
-    array = np.asarray(given)
+    array = np.asanyarray(given)
+    if np.ma.is_masked(array):
+        shown = np.array(array, dtype=object)
+        shown[np.ma.getmaskarray(array)] = None
+        return shown
     # NumPy would turn None and numbers beside text into text.
     return np.asarray(given, dtype=object) if array.dtype.kind in "US" else array
 

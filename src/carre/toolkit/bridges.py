@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from carre.arguments import check_arguments
 from carre.backend import Progress, in_parts
-from carre.boundary import ArgumentError
+from carre.boundary import ArgumentError, as_array
 from carre.fields import Bandwidth, DataField, MetricField
 from carre.metric import Metric
 from carre.toolkit.calculus import LocalFits, real_values
@@ -90,7 +90,7 @@ class DiffusionCarreDuChamp:
         Returns:
             Shape (n, trailing shape of f, trailing shape of h).
         """
-        f, h = np.asarray(f), np.asarray(h)
+        f, h = as_array(f, "f"), as_array(h, "h")
         left = self._slopes(f, "f")
         right = left if h is f else self._slopes(h, "h")
         product: np.ndarray = (self.scale * torch.einsum("nai,naj->nij", left, right)).cpu().numpy()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from carre.arguments import check_arguments
 from carre.backend import Progress, in_parts
-from carre.boundary import ArgumentError, Points, as_count
+from carre.boundary import ArgumentError, Points, as_array, as_count
 from carre.fields import Bandwidth, DataField, MetricField
 from carre.metric import Metric
 from carre.toolkit.derivatives import check_callable, euclidean_gradient, values_of
@@ -295,7 +295,7 @@ def _asked(function: Callable[[Any], Any], points: Tensor, shape: tuple[int, ...
     """Ask a black box, and check the shape of the answer."""
     answer = function(points)
     if not isinstance(answer, Tensor):
-        array = np.asarray(answer)
+        array = as_array(answer, name)
         if array.dtype.kind not in "fiub":
             raise ArgumentError(name, "return real numbers", got=f"{type(answer).__name__} of dtype {array.dtype}")
         # A copy: answers may be read-only arrays.

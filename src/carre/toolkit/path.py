@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carre.backend import Progress
-from carre.boundary import ArgumentError, as_dense, as_points, checked_integer
+from carre.boundary import ArgumentError, as_dense, as_numbers, as_points, checked_integer
 from carre.fields import MetricField
 from carre.neighbors import build_index
 from carre.toolkit.landing import lengths, pull, walked_distance
@@ -160,7 +160,7 @@ class Path:
                      [2.],
                      [4.]]], dtype=torch.float64)
         """
-        moments = torch.as_tensor(times, dtype=self.nodes.dtype, device=self.nodes.device)
+        moments = as_numbers(times, "times").to(self.nodes)
         if not bool(((moments >= 0) & (moments <= 1)).all()):
             raise ArgumentError("times", "lie between 0, the start, and 1, the end")
         if moments.ndim > 2 or (moments.ndim == 2 and len(moments) != len(self)):
