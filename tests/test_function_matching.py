@@ -192,9 +192,9 @@ def test_bad_arguments_are_named(rng, left, changes, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"bandwidth_range": 0.5}, "bandwidth_range must be a sequence of finite numbers or None; got 0.5"),
+        ({"bandwidth_range": 0.5}, "bandwidth_range must be a sequence, each item a finite number or None; got 0.5"),
         ({"bandwidth_range": (0.5,)}, r"bandwidth_range must be a pair \(low, high\)"),
-        ({"bandwidth_range": ("a", "b")}, "bandwidth_range must be a sequence of finite numbers"),
+        ({"bandwidth_range": ("a", "b")}, "bandwidth_range must be a sequence, each item a finite number"),
         ({"bandwidth_range": (0.5, 0.25)}, "low < high; got low=0.5, high=0.25"),
         ({"width": 8.5}, "width must be an integer; got 8.5"),
         ({"max_steps": 2.5}, "max_steps must be an integer; got 2.5"),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import collections.abc
 import difflib
 import inspect
 import math
 import operator
 import os
 import reprlib
-from collections.abc import Callable, Collection
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from numbers import Real
 from types import NoneType, UnionType
@@ -23,29 +23,30 @@ from carre.boundary import ArgumentError
 
 _Called = TypeVar("_Called", bound=Callable[..., Any])
 _CALLED = {int: "an integer", float: "a finite number", bool: "True or False", str: "text", NoneType: "None"}
-_CALLED |= {torch.device: "a device"}
+_CALLED |= {torch.device: "a device, like 'cpu' or 'cuda'"}
+_RENAMED = {"MetricField": "field of metrics", "DataField": "Geometry", "Module": "torch module"}
 _MADE_BY = {"Path": "Path.through(nodes) makes one", "Geometry": "carre.fit returns one"}
-_SEQUENCES = (collections.abc.Sequence, tuple)
-# What is larger is no index, and no size of anything that fits into memory.
-_LARGEST = 2**63 - 1
-
-
-class _Short(reprlib.Repr):
-    """What was given, in a few words."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxother = self.maxstring = self.maxlong = 80
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, (np.ndarray, Tensor)) and value.ndim > 0:
-        return f"{type(value).__name__} of shape {tuple(value.shape)}"
-    return _Short().repr(value)
+_MADE_BY |= {"ScaleProfile": "Fits with a given bandwidth have none"}
+# What is larger is no index; and in such numbers, by their names, things would not fit into memory, or never end.
+_LARGEST, _EXACT = 2**63 - 1, 2**53
+_MOST = dict.fromkeys(("width", "rank", "channels", "patch", "size", "crop", "n_outputs"), 2**14)
+_MOST |= dict.fromkeys(("n_nodes", "n_steps", "n_probes", "ambient_dim", "oversampling"), 10**5)
+_MOST |= {
+    "n_blocks": 1000,
+    "power_iterations": 1000,
+    "batch_size": 2**20,
+    "polish_batch": 2**20,
+    "n": 10**8,
+    "n_draws": 10**8,
+}
+_LEAST = dict.fromkeys(("width", "n_blocks", "in_features", "out_features", "n_outputs"), 1)
+_MOST |= dict.fromkeys(("in_features", "out_features", "dim"), 2**24)
+_short = reprlib.Repr()
+_short.maxother = _short.maxstring = 80
 
 
 def check_arguments(call: _Called) -> _Called:
-    """Check the arguments of a public call by its annotations; of a class, when one is made.
+    """Check the arguments of a public call by its annotations; of a class, those of its public calls.
 
     Numbers, flags, texts, functions and objects come in as Python's own: an ``np.int8(3)`` is a 3. Data, which are
     annotated with ``Any``, are left to the call.
@@ -62,7 +63,12 @@ def check_arguments(call: _Called) -> _Called:
         carre.boundary.ArgumentError: exponent must be an integer; got 3.0. Give 3
     """
     if isinstance(call, type):
-        call.__init__ = check_arguments(call.__init__)  # type: ignore[misc]
+        for name, member in list(vars(call).items()):
+            inner = getattr(member, "__func__", member)
+            if inspect.isfunction(inner) and (name == "__init__" or name[0] != "_") and name != "forward":
+                setattr(call, name, check_arguments(inner) if inner is member else type(member)(check_arguments(inner)))
+        return call
+    if hasattr(call, "is_checked"):
         return call
     names = tuple(inspect.signature(call).parameters)
     kinds: dict[str, tuple[Any, ...]] = {}
@@ -73,9 +79,22 @@ def check_arguments(call: _Called) -> _Called:
             kinds.update(_kinds_of(call))
         first = [as_kind(value, kinds[name], name=name) for name, value in zip(names, given, strict=False)]
         rest = {name: as_kind(value, kinds.get(name, ()), name=name) for name, value in options.items()}
+        _check_sizes({**dict(zip(names, first, strict=False)), **rest}, kinds)
         return call(*first, *given[len(names) :], **rest)
 
+    _asked.is_checked = True  # type: ignore[attr-defined]
     return _asked  # type: ignore[return-value]
+
+
+def check_room(name: str, *, but: Collection[str] = ()) -> None:
+    """Check the arguments of all public calls of a room at its door, but of records that it makes itself."""
+    room = sys.modules[name]
+    for public in set(room.__all__).difference(but):
+        thing = getattr(room, public)
+        is_class = inspect.isclass(thing) and not issubclass(thing, Exception) and not getattr(thing, "_is_protocol", 0)
+        if is_class or inspect.isfunction(thing):
+            setattr(room, public, check_arguments(thing))
+            setattr(sys.modules[thing.__module__], public, getattr(room, public))
 
 
 def _kinds_of(call: Callable[..., Any]) -> dict[str, tuple[Any, ...]]:
@@ -89,64 +108,82 @@ def _kinds_of(call: Callable[..., Any]) -> dict[str, tuple[Any, ...]]:
                 annotation = eval(annotation, call.__globals__)  # our own source, not what anyone gave
             except NameError:  # imported for type checkers only
                 annotation = Any
-        kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+        kinds = _parts(annotation)
         is_choice = str in kinds and len(set(kinds) - {NoneType}) > 1
-        found[name] = kinds if all(map(_is_known, kinds)) and not is_choice else ()
+        is_several = parameter.kind is parameter.VAR_POSITIONAL
+        found[name] = kinds if all(map(_is_known, kinds)) and not is_choice and not is_several else ()
     return found
+
+
+def _parts(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
 def _is_known(kind: Any) -> bool:
     """Say whether something can be told to be of a kind; paths are read in `carre.files`."""
     origin = get_origin(kind)
-    if origin in _SEQUENCES:
-        return all(item in (int, float, ...) for item in get_args(kind))
+    if origin in (Sequence, tuple):
+        return all(part is ... or _is_known(part) for item in get_args(kind) for part in _parts(item))
     if origin is not None:
-        return origin is collections.abc.Callable
+        return origin in (Callable, Mapping)
     is_class = isinstance(kind, type) and kind not in (Any, object, inspect.Parameter.empty, np.ndarray, Tensor)
     return is_class and not issubclass(kind, os.PathLike) and getattr(kind, "_is_runtime_protocol", True)
 
 
 def as_kind(value: Any, kinds: Collection[Any], *, name: str) -> Any:
     """Return something as the first of some kinds that it is; without any, as it is."""
-    if not kinds or (type(value) in kinds and type(value) not in (int, float)):
+    if not kinds:
         return value
+    try:
+        found = _read(value, kinds)
+    except (TypeError, OverflowError) as error:
+        *first, last = dict.fromkeys(map(_name_of, kinds))
+        called = f"{', '.join(first)} or {last}" if first else last
+        raise ArgumentError(name, f"be {called}", got=shown(value), remedy=_remedy(value, kinds)) from error
+    if int in kinds and found is not None and not _LEAST.get(name, -_LARGEST) <= found <= _MOST.get(name, _LARGEST):
+        must = "be a positive integer" if found < 1 else f"be at most {_MOST[name]:,}"
+        raise ArgumentError(name, must, got=shown(value))
+    return found
+
+
+def _read(value: Any, kinds: Collection[Any]) -> Any:
+    """Return something as the first of some kinds that it is, or raise a TypeError."""
     for kind in kinds:
-        read = _READERS.get(kind if isinstance(kind, type) else get_origin(kind), _as_instance)
+        read = _READERS.get(get_origin(kind) or kind, _as_instance)
         try:
             return read(value, kind)
         except (TypeError, OverflowError):
             continue
-    *first, last = dict.fromkeys(map(_name_of, kinds))
-    called = f"{', '.join(first)} or {last}" if first else last
-    raise ArgumentError(name, f"be {called}", got=_short(value), remedy=_remedy(value, kinds))
+    raise TypeError
 
 
-def _as_integer(value: Any, kind: Any = int) -> int:
-    number = operator.index(_plain(value))
-    if isinstance(value, bool) or abs(number) > _LARGEST:
+def _as_integer(value: Any, kind: Any) -> int:
+    plain = _plain(value)
+    number = operator.index(plain)
+    if isinstance(plain, bool) or abs(number) > _LARGEST:
         raise TypeError
     return number
 
 
-def _as_number(value: Any, kind: Any = float) -> float:
+def _as_number(value: Any, kind: Any) -> float:
     number = _plain(value)
     if isinstance(number, bool) or not isinstance(number, Real) or not math.isfinite(number):
         raise TypeError
-    return number if isinstance(number, (int, float)) else float(number)
+    return number if isinstance(number, float) or (isinstance(number, int) and abs(number) < _EXACT) else float(number)
 
 
-def _as_flag(value: Any, kind: Any = bool) -> bool:
+def _as_flag(value: Any, kind: Any) -> bool:
     flag = _plain(value)
-    if not isinstance(flag, bool) and not (isinstance(flag, int) and flag in (0, 1)):
+    if not isinstance(flag, int) or flag not in (0, 1):
         raise TypeError
     return bool(flag)
 
 
 def _as_function(value: Any, kind: Any) -> Any:
     """Accept what can be called with as many arguments as it will be."""
+    wanted = get_args(kind)[0]
     if not callable(value):
         raise TypeError
-    wanted = get_args(kind)[0]
     if wanted is not ... and not isinstance(value, torch.nn.Module):
         try:
             signature = inspect.signature(value)
@@ -156,22 +193,44 @@ def _as_function(value: Any, kind: Any) -> Any:
     return value
 
 
-def _as_numbers(value: Any, kind: Any) -> tuple[Any, ...]:
-    """Accept several numbers, as many as a tuple has."""
-    if isinstance(value, (str, bytes, dict)) or getattr(value, "is_meta", False):
+def _as_several(value: Any, kind: Any) -> tuple[Any, ...]:
+    """Accept several items, as many as a tuple has."""
+    if isinstance(value, (str, bytes, Mapping, set)) or getattr(value, "is_meta", False):
         raise TypeError
     values = value.tolist() if isinstance(value, (np.ndarray, Tensor)) else list(value)
-    read, sizes = (_as_integer if int in get_args(kind) else _as_number), get_args(kind)
-    if get_origin(kind) is tuple and ... not in sizes and len(values) != len(sizes):
+    item, *others = get_args(kind)
+    if others and others[0] is not ... and len(values) != 1 + len(others):
         raise TypeError
-    return tuple(read(item) for item in values)
+    return tuple(_read(one, _parts(item)) for one in values)
+
+
+def _as_mapping(value: Any, kind: Any) -> Any:
+    if not hasattr(value, "keys"):  # data frames have them, and are no Mapping
+        raise TypeError
+    return value
+
+
+def as_device(value: Any, *, name: str = "device") -> torch.device:
+    """Accept a device that computes here.
+
+    Example:
+        >>> as_device("cpu")
+        device(type='cpu')
+    """
+    try:
+        device = torch.device(value)
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+        raise ArgumentError(name, "be one of torch's, like 'cpu' or 'cuda'", got=shown(value)) from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ArgumentError(name, "be 'cpu' or None: there is no CUDA device here")
+    computes = {"mps": torch.backends.mps.is_available(), "xpu": torch.xpu.is_available(), "cpu": True, "cuda": True}
+    if not computes.get(device.type, False):
+        raise ArgumentError(name, "be one that computes here, 'cpu' or 'cuda', or None to choose", got=shown(value))
+    return device
 
 
 def _as_instance(value: Any, kind: Any) -> Any:
-    fits = (
-        _is_array(value, kind) if hasattr(kind, "dim_str") else isinstance(value, kind) and not isinstance(value, type)
-    )
-    if not fits:
+    if isinstance(value, type) or not (_is_array if hasattr(kind, "dim_str") else isinstance)(value, kind):
         raise TypeError
     return value
 
@@ -180,9 +239,27 @@ def _is_array(value: Any, kind: Any) -> bool:
     """Say whether something is a tensor of a kind of numbers with the right number of axes."""
     if not isinstance(value, kind.array_type):
         return False
-    axes = kind.dim_str.split()
-    is_open = any(axis.startswith(("*", "...")) for axis in axes)
-    return str(value.dtype).removeprefix("torch.") in kind.dtypes and (is_open or value.ndim == len(axes))
+    axes = [axis for axis in kind.dim_str.split() if not axis.startswith(("*", "..."))]
+    is_open = len(axes) < len(kind.dim_str.split())
+    fits = value.ndim >= len(axes) if is_open else value.ndim == len(axes)
+    return fits and str(value.dtype).removeprefix("torch.") in kind.dtypes
+
+
+def _check_sizes(given: Mapping[str, Any], kinds: Mapping[str, tuple[Any, ...]]) -> None:
+    """Check that tensors which name an axis alike have as many numbers along it; a metric has its own ``dim``."""
+    arrays = [(name, given[name], kind) for name in given for kind in kinds.get(name, ()) if hasattr(kind, "dim_str")]
+    if not arrays:
+        return
+    sizes = {"dim": (getattr(given.get("self"), "dim", None), "the metric")} if "self" in given else {}
+    for name, array, kind in arrays:
+        if isinstance(array, kind.array_type):
+            for axis, size in zip(reversed(kind.dim_str.split()), reversed(array.shape), strict=False):
+                if not axis.isidentifier():
+                    break
+                wanted, other = sizes.setdefault(axis, (size, name))
+                if wanted not in (size, None):
+                    must = f"have as many numbers along its axis {axis!r} as {other}, {wanted}"
+                    raise ArgumentError(name, must, got=f"shape {tuple(array.shape)}")
 
 
 def _plain(value: Any) -> Any:
@@ -192,24 +269,33 @@ def _plain(value: Any) -> Any:
 
 
 _READERS: dict[Any, Callable[[Any, Any], Any]] = {int: _as_integer, float: _as_number, bool: _as_flag}
-_READERS |= dict.fromkeys(_SEQUENCES, _as_numbers)
-_READERS[collections.abc.Callable] = _as_function
+_READERS |= {torch.device: lambda value, kind: value if isinstance(value, kind) else as_device(value)}
+_READERS |= {Sequence: _as_several, tuple: _as_several}
+_READERS |= {Callable: _as_function, Mapping: _as_mapping}
+
+
+def shown(value: Any) -> str:
+    """Write what was given in a few words, on one line."""
+    if isinstance(value, (np.ndarray, Tensor)) and value.ndim > 0:
+        return f"{type(value).__name__} of shape {tuple(value.shape)}"
+    return " ".join(_short.repr(value).split())
 
 
 def _name_of(kind: Any) -> str:
     """Say what a kind is called in a sentence."""
+    origin, inner = get_origin(kind), get_args(kind)
     if kind in _CALLED:
         return _CALLED[kind]
     if hasattr(kind, "dim_str"):
         shape = ", ".join(kind.dim_str.split())
-        return f"{'an array' if kind.array_type is np.ndarray else 'a tensor'} of shape ({shape})"
-    if get_origin(kind) is collections.abc.Callable:
-        wanted = get_args(kind)[0]
-        return "a function" if wanted is ... else f"a function of {len(wanted)} argument{'s' * (len(wanted) > 1)}"
-    if get_origin(kind) in _SEQUENCES:
-        return "a sequence of integers" if int in get_args(kind) else "a sequence of finite numbers"
-    name = {"MetricField": "field of metrics", "DataField": "Geometry", "Module": "torch module"}.get(kind.__name__)
-    name = name or kind.__name__
+        return f"{'an array' if kind.array_type is np.ndarray else 'a tensor'} of numbers of shape ({shape})"
+    if origin is Callable:
+        return "a function" if inner[0] is ... else f"a function of {len(inner[0])} argument{'s' * (len(inner[0]) > 1)}"
+    if origin in (Sequence, tuple):
+        return f"a sequence, each item {' or '.join(map(_name_of, _parts(inner[0])))}"
+    if origin is Mapping:
+        return "a mapping"
+    name = _RENAMED.get(kind.__name__, kind.__name__)
     return f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
 
 
@@ -219,9 +305,10 @@ def _remedy(value: Any, kinds: Collection[Any]) -> str:
         return f"Give {int(value)}"
     if isinstance(value, str) and {int, float} & set(kinds):
         return "Give a number, without quotes"
-    if hasattr(value, "get_params") and any(kind.__name__ in ("DataField", "Geometry") for kind in kinds):
+    names = [getattr(kind, "__name__", "") for kind in kinds]
+    if hasattr(value, "get_params") and {"DataField", "Geometry"} & set(names):
         return "Give its geometry_" if hasattr(value, "geometry_") else "Fit it, and give its geometry_"
-    return next((_MADE_BY[kind.__name__] for kind in kinds if kind.__name__ in _MADE_BY), "")
+    return next((_MADE_BY[name] for name in names if name in _MADE_BY), "")
 
 
 def as_choice(value: Any, choices: Collection[str], *, name: str) -> Any:
@@ -237,4 +324,4 @@ def as_choice(value: Any, choices: Collection[str], *, name: str) -> Any:
         return value
     near = difflib.get_close_matches(value, choices, 1) if isinstance(value, str) else ()
     remedy = f"Did you mean {near[0]!r}?" if near else ""
-    raise ArgumentError(name, f"be one of {', '.join(choices)}", got=_short(value), remedy=remedy)
+    raise ArgumentError(name, f"be one of {', '.join(choices)}", got=shown(value), remedy=remedy)

@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+_MOST_GOT = 400
+
 
 class ArgumentError(ValueError):
     """An argument that cannot be used, as a value: every face of the library words it for its own users.
@@ -39,7 +41,8 @@ class ArgumentError(ValueError):
 
     def worded(self, argument: str) -> str:
         """Write the sentence with another name of the argument."""
-        got = "" if self.got is None else f"; got {self.got}"
+        said = " ".join(str(self.got).split())
+        got = "" if self.got is None else f"; got {said[:_MOST_GOT]}{'…' * (len(said) > _MOST_GOT)}"
         return f"{argument} must {self.must}{got}{'. ' if self.remedy else ''}{self.remedy}"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -429,6 +432,8 @@ def as_bandwidth(bandwidth: Any, points: Float[Tensor, "n dim"], *, name: str = 
     least, most = _SCALES[points.dtype]
     if isinstance(bandwidth, float) and least <= bandwidth <= most:
         return points.new_full((), bandwidth).expand(len(points))
+    if isinstance(bandwidth, (bool, np.bool_)):
+        raise ArgumentError(name, "be a number, or one per point", got=repr(bandwidth))
     sigma = as_numbers(bandwidth, name)
     if sigma.ndim > 1 or (sigma.ndim == 1 and len(sigma) not in (1, len(points))):
         raise ArgumentError(name, f"be a number or have shape ({len(points)},)", got=tuple(sigma.shape))

@@ -91,7 +91,7 @@ def is_path(value: object) -> bool:
 def existing_path(path: AnyPath, remedy: str, name: str = "path") -> Path:
     """Expand ~, and refuse what is no path, or one where nothing is."""
     if not is_path(path):
-        got = "an empty string" if path == "" else repr(path)
+        got = "an empty string" if isinstance(path, str) and path == "" else repr(path)
         raise ArgumentError(name, "be a path", got=got, remedy=remedy)
     # By os.path, which says no where pathlib raises: to names that are too long, and homes of nobody.
     expanded = Path(os.path.expanduser(path))
@@ -232,6 +232,8 @@ def _open_locked(lock: Path) -> int | None:
 
 def check_output(path: AnyPath, suffixes: Sequence[str]) -> Path:
     """Refuse, before any work, an output that ends in none of the suffixes, or one that would replace a folder."""
+    if not is_path(path):
+        raise ArgumentError("the output", "be a path", got=repr(path))
     file, given = Path(path).expanduser(), repr(str(path))
     if file.suffix.lower() not in suffixes:
         raise ArgumentError("the output", f"end in {', '.join(suffixes)}", got=given)

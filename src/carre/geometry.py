@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from carre import toolkit
-from carre.arguments import check_arguments
+from carre.arguments import as_device, check_arguments
 from carre.backend import Progress, working_memory
 from carre.boundary import ArgumentError, Points, as_bandwidth, as_dense, as_images, as_points, is_integer
 from carre.data import Normalization, Table
@@ -259,7 +259,7 @@ class Geometry(DataField):
 
     def to(self, device: str | torch.device) -> Geometry:
         """Return the same geometry, computing on another device."""
-        return dataclasses.replace(self, device=torch.device(device))
+        return dataclasses.replace(self, device=as_device(device))
 
     def tangent_images(self, points: Any, n_directions: int, bandwidth: Bandwidth | None = None) -> Any:
         """Return the leading tangent directions as images, shape (n, n_directions, C, H, W), leading first.

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.arguments import check_arguments
 from carre.boundary import ArgumentError, Points
 from carre.fields import MetricField
 from carre.fields.field import denoised_in_parts, metric_in_parts
@@ -19,6 +20,7 @@ from carre.toolkit.derivatives import euclidean_gradient
 from carre.toolkit.dimension import count_directions, local_dimension
 
 
+@check_arguments
 class Local:
     """What a geometry says at some points, each network asked once, when first needed.
 

@@ -35,5 +35,5 @@ def test_stratified_levels_put_one_draw_in_each_slice(rng):
 )
 @pytest.mark.parametrize("kind", [Uniform, LogUniform, LogNormal])
 def test_a_range_that_is_none_is_refused(kind, low, high):
-    with pytest.raises(ValueError, match="0 < low < high"):
+    with pytest.raises(ValueError, match=r"0 < low < high|must be a finite number"):
         kind(low, high)

@@ -164,7 +164,7 @@ def test_it_cannot_be_changed(rng):
         (torch.tensor([[1.0, 1.0]]), 1.0, 0.0, "removed must have a squared norm of at most level, 1"),
         (torch.full((2, 2), float("nan")), 1.0, 0.0, "removed must have a squared norm"),
         (torch.zeros(1, 2), -1.0, 0.0, "level and ridge must be at least 0"),
-        (torch.zeros(1, 2), 1.0, float("nan"), "level and ridge must be at least 0"),
+        (torch.zeros(1, 2), 1.0, float("nan"), "ridge must be a finite number"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")

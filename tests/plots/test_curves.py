@@ -136,9 +136,9 @@ def test_curves_that_do_not_fit_are_named(profile):
 
 
 def test_a_fit_without_a_profile_is_explained(unchecked):
-    with pytest.raises(TypeError, match=r"profile must be a ScaleProfile; got NoneType\..* with a given bandwidth"):
+    with pytest.raises(ValueError, match=r"profile must be a ScaleProfile; got None\. .*with a given bandwidth"):
         plot_scale_profile(None)
-    with pytest.raises(TypeError, match="axes must be the matplotlib Axes to draw into; got list"):
+    with pytest.raises(ValueError, match="axes must be an Axes or None; got "):
         plot_spectrum([1.0], axes=[Figure().subplots()])
     with pytest.raises(TypeError, match="axes must be what a plot function returned; got Figure"):
         figure_of(Figure())

@@ -1,5 +1,6 @@
 """Readers of what people have on disk: tables, arrays, image folders, MNIST, CIFAR-10, CelebA, FFHQ."""
 
+from carre.arguments import check_room
 from carre.data._delimited import CellError
 from carre.data.arrays import load_arrays
 from carre.data.cifar import load_cifar10
@@ -35,3 +36,5 @@ __all__ = [
     "read_idx",
     "write_table",
 ]
+
+check_room(__name__, but=("ImageDataset", "Normalization"))

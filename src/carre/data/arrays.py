@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.data.image_dataset import SYMMETRIC, ImageDataset, Normalization
 from carre.files import AnyPath, DamagedFileError, check_memory, check_unpacked, damage, existing_file
@@ -28,7 +27,6 @@ _SAVE_AGAIN = "Save it again with numpy.save or numpy.savez"
 _LONGEST_HEADER, _MOST_ARRAYS = 2**14, 10_000
 
 
-@check_arguments
 def load_arrays(path: AnyPath, *, normalization: Normalization = SYMMETRIC) -> ImageDataset:
     """Read images from a file of NumPy: npy, or npz with labels under `labels` or `y`, if there are any.
 

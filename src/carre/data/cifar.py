@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from carre.arguments import check_arguments
 from carre.data.image_dataset import SYMMETRIC, ImageDataset, check_choice
 from carre.files import (
     AnyPath,
@@ -55,7 +54,6 @@ _OF_SETS = {code[0] for code in (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZE
 _OF_DICTIONARIES = {code[0] for code in (pickle.SETITEM, pickle.SETITEMS, pickle.DICT)}
 
 
-@check_arguments
 def load_cifar10(folder: AnyPath, split: str = "train", *, verify: bool = True) -> ImageDataset:
     """Read the photographs of CIFAR-10: 32 × 32, color, ten classes; pixels in [−1, 1].
 

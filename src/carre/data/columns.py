@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.arguments import check_arguments
 from carre.boundary import LARGE, ArgumentError, as_points
 
 # Whole numbers with so many different values at most, each on average in so many rows, are categories.
@@ -102,7 +101,6 @@ def _sizes(values: Float[Tensor, "n dim"]) -> tuple[Float[Tensor, " dim"], Float
     return (squares / (n - 1)).sqrt(), largest
 
 
-@check_arguments
 def column_concerns(
     values: Any, names: Sequence[str] | None = None, *, units_matter: bool = True
 ) -> tuple[ColumnConcern, ...]:

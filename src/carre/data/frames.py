@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.data.table import Table, checked
 from carre.files import AnyPath, DamagedFileError, check_memory, check_unpacked, damage, existing_file
@@ -182,7 +181,6 @@ def refuse_anndata(given: Any, name: str) -> None:
         raise ArgumentError(name, "be a matrix", got="an AnnData with several", remedy=remedy)
 
 
-@check_arguments
 def from_anndata(annotated: Any, key: str | None = None, *, drop_missing: bool = False) -> Table:
     """Take a matrix of an AnnData as a table: one of ``obsm``, such as principal components, a layer, or X.
 
@@ -242,7 +240,6 @@ def _as_table(annotated: Any, key: str | None, file: Path, *, drop_missing: bool
     return checked(values, names, other, file, drop_missing=drop_missing)
 
 
-@check_arguments
 def load_anndata(path: AnyPath, key: str | None = None, *, drop_missing: bool = False) -> Table:
     """Read a matrix of an AnnData from a file, which stays on disk but for that matrix (`from_anndata`).
 

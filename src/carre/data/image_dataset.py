@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float32, Integer, UInt8
 from torch import Tensor
 
+from carre.arguments import as_kind, check_arguments
 from carre.boundary import ArgumentError, as_array
 
 
@@ -75,6 +76,7 @@ class Normalization:
         images /= self.deviation
         return images
 
+    @check_arguments
     def decode(self, images: Any, *, clip: bool = False) -> Any:
         """Turn normalized images back into pixel values, which lie in [0, 1] if they were encoded from pixels.
 
@@ -177,6 +179,7 @@ class ImageDataset:
         if len(self.normalization.mean) not in (1, self.pixels.shape[1]):
             must = f"have a single mean, or one for each channel of the pixels ({self.pixels.shape[1]})"
             raise ArgumentError("normalization", must, got=f"{len(self.normalization.mean)} means")
+        as_kind(self.class_names, (tuple[str, ...],), name="class_names")
         if self.labels is not None:
             object.__setattr__(self, "labels", self._checked(as_array(self.labels, "labels")))
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from carre.arguments import check_arguments
 from carre.boundary import ArgumentError, as_count
 from carre.data.image_dataset import SYMMETRIC, ImageDataset, Normalization, check_choice
 from carre.files import (
@@ -52,7 +51,6 @@ _THUMBNAIL_SIZE = 128
 _FFHQ_SPLITS = {None: (0, math.inf), "train": (0, 60_000), "validation": (60_000, math.inf)}
 
 
-@check_arguments
 def load_image_folder(
     folder: AnyPath,
     size: int | None = None,
@@ -103,7 +101,6 @@ def load_image_folder(
     return ImageDataset(pixels, labels, normalization, place.resolve().name, tuple(classes))
 
 
-@check_arguments
 def load_celeba(
     folder: AnyPath, split: str = "train", size: int | None = 64, *, crop: int | None = 148, limit: int | None = None
 ) -> ImageDataset:
@@ -143,7 +140,6 @@ def load_celeba(
     return ImageDataset(pixels, None, SYMMETRIC, f"CelebA {split}")
 
 
-@check_arguments
 def load_ffhq(
     folder: AnyPath, size: int | None = None, split: str | None = None, *, limit: int | None = None
 ) -> ImageDataset:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.data.arrays import is_of_numpy, read_arrays
 from carre.data.image_dataset import ImageDataset, Normalization, check_choice
@@ -51,7 +50,6 @@ _IDX_DTYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 _IDX_BYTE, _MOST_AXES = 8, 8
 
 
-@check_arguments
 def load_mnist(folder: AnyPath, split: str = "train", *, verify: bool = True) -> ImageDataset:
     """Read the handwritten digits of MNIST: 28 × 28, gray, ten classes.
 

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.data.arrays import array_shapes, load_arrays
 from carre.data.cifar import holds_cifar10, load_cifar10
@@ -31,7 +30,6 @@ _RECOGNIZED = (
 )
 
 
-@check_arguments
 def load_images(
     path: AnyPath,
     *,
@@ -78,7 +76,6 @@ def load_images(
     return load(place, **given)
 
 
-@check_arguments
 def load_samples(
     path: AnyPath,
     *,

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from carre.arguments import check_arguments
 from carre.boundary import ArgumentError, as_array
 from carre.data._delimited import INDEX, CellError, as_written, read_delimited
 from carre.data.arrays import array_shapes, mapped_array, read_arrays
@@ -98,7 +97,6 @@ class Table:
         return f"Table({self.name!r}, n={len(self)}, {names}, other={tuple(self.other)})"
 
 
-@check_arguments
 def load_table(
     path: AnyPath,
     *,
@@ -373,7 +371,6 @@ def _pyarrow(part: str = "") -> Any:
         raise ImportError("Parquet files need pyarrow; run: pip install 'carre[data]'") from error
 
 
-@check_arguments
 def write_table(path: AnyPath, columns: Mapping[str, Any]) -> None:
     """Write columns of equal length to a file; one that is there is replaced when the new one is complete.
 

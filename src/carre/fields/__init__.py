@@ -1,5 +1,6 @@
 """Where a metric comes from. All fields speak one protocol."""
 
+from carre.arguments import check_room
 from carre.fields.exact import ExactField
 from carre.fields.field import Bandwidth, DataField, Field, MetricField, NoDenoiserError, trusted
 from carre.fields.kernel import KernelField
@@ -22,3 +23,5 @@ __all__ = [
     "TraceEstimate",
     "trusted",
 ]
+
+check_room(__name__)

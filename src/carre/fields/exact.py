@@ -5,13 +5,11 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.arguments import check_arguments
 from carre.fields.field import Field
 from carre.manifolds import Manifold
 from carre.metric import LowRankMetric
 
 
-@check_arguments
 class ExactField(Field):
     """The exact G and posterior mean of a manifold, or of a finite dataset (`FiniteSet`).
 

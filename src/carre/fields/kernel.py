@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carre.arguments import check_arguments
+from carre.arguments import as_kind
 from carre.backend import checked_memory, full_precision, outside, working_memory
 from carre.boundary import ArgumentError, as_points, check_size
 from carre.fields._compression import compress
@@ -32,7 +32,6 @@ _LEAST_RATIO = 1e-6
 _LEAST_VARIANCE = 1e-30
 
 
-@check_arguments
 class KernelField(Field):
     """The metric of a dataset by a weighted local covariance, from all samples or the nearest ones [THEORY §2e, §5].
 
@@ -83,8 +82,8 @@ class KernelField(Field):
         if rank is not None and not 1 <= rank <= self.dim:
             raise ArgumentError("rank", f"lie between 1 and {self.dim}, the number of columns", got=rank)
         self.rank, self.memory = rank, checked_memory(memory)
-        self._kind = checked_kind(index) if isinstance(index, str) else index.name
         self._ready = None if isinstance(index, str) else _checked_index(index, self.samples)
+        self._kind = checked_kind(index) if isinstance(index, str) else index.name
         self._copies: dict[tuple[torch.device, torch.dtype], Tensor] = {}
         self._indices: dict[torch.device, NeighborIndex] = {}
 
@@ -249,6 +248,7 @@ class KernelField(Field):
 
 def _checked_index(index: NeighborIndex, samples: Float[Tensor, "n dim"]) -> NeighborIndex:
     """Check that a ready index was built for these samples: the distances that it reports must be theirs."""
+    as_kind(index, (NeighborIndex,), name="index")
     if (index.n_samples, index.dim) != tuple(samples.shape):
         must = f"be built for the same samples, of shape {tuple(samples.shape)}"
         raise ArgumentError("index", must, got=f"one for {(index.n_samples, index.dim)}")

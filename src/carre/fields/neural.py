@@ -13,7 +13,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from carre.arguments import check_arguments
 from carre.backend.memory import points_at_once
 from carre.backend.modes import fused_operations, untransformed
 from carre.backend.replay import Replays
@@ -30,7 +29,6 @@ LEAST_SCALE = 1.5**0.5
 _CHUNK = {"cpu": 16_384, "cuda": 65_536}
 
 
-@check_arguments
 class NeuralField(Field):
     """A trained model, seen from the data's space.
 

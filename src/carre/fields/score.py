@@ -11,7 +11,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from carre.arguments import check_arguments
 from carre.backend.modes import forward_mode, with_gradients
 from carre.boundary import ArgumentError, as_count, is_integer
 from carre.fields._compression import leading_factor
@@ -50,7 +49,6 @@ class TraceEstimate:
     error: Float[Tensor, " n"]
 
 
-@check_arguments
 class ScoreField(Field):
     """The metric G = ∂m/∂y = I + σ²∂s of a denoiser m, from products with its Jacobian.
 

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from carre.arguments import check_arguments
 from carre.backend import untransformed
 from carre.boundary import ArgumentError, is_integer
 from carre.fields.field import Bandwidth, Field, MetricField, NoDenoiserError
@@ -70,7 +69,6 @@ class Denoiser:
         return {**self.__dict__, "_copies": {}}
 
 
-@check_arguments
 class IsotropicField(Field):
     """The Euclidean metric G = I at every point and every scale, the baseline of random directions [RMM, Sec. 5.2].
 
@@ -111,7 +109,6 @@ class IsotropicField(Field):
         return self._denoiser(points, bandwidth)
 
 
-@check_arguments
 class SteinField(Field):
     """The cometric G = I − λssᵀ/(1 + λ|s|²) of Azeglio and Di Bernardo's metric g = I + λssᵀ [THEORY §5].
 

@@ -1,5 +1,6 @@
 """From samples to a geometry: what was told, what is made of it, and the fit."""
 
+from carre.arguments import check_room
 from carre.fitting._fit import accept_samples, carry_out, fit, seed_of
 from carre.fitting.plan import FitPlan, make_plan, of_flat_points
 from carre.fitting.settings import METHODS, FitSettings, choose_device
@@ -16,3 +17,5 @@ __all__ = [
     "of_flat_points",
     "seed_of",
 ]
+
+check_room(__name__)

@@ -1,5 +1,6 @@
 """Oracles: manifolds with samples, tangent spaces and exact posteriors."""
 
+from carre.arguments import check_room
 from carre.manifolds.combinations import Box, CliffordTorus, Cylinder, Product, Union, gaussian_mixture
 from carre.manifolds.curves import ClosedCurve, Curve
 from carre.manifolds.finite import FiniteSet
@@ -30,3 +31,5 @@ __all__ = [
     "Union",
     "gaussian_mixture",
 ]
+
+check_room(__name__)

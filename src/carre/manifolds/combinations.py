@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.manifolds.flat import Gaussian, Interval
 from carre.manifolds.manifold import Manifold, Options, Posterior, checked_bandwidth, checked_points, checked_positive
@@ -16,7 +15,6 @@ from carre.manifolds.sphere import Sphere
 from carre.metric import LowRankMetric
 
 
-@check_arguments
 class Product(Manifold):
     """Independent components side by side: log-evidences add, means concatenate, G is block diagonal.
 
@@ -69,7 +67,6 @@ class Product(Manifold):
         )
 
 
-@check_arguments
 class CliffordTorus(Product):
     """The flat torus: a product of circles of the given radii, in R^{2k}.
 
@@ -85,7 +82,6 @@ class CliffordTorus(Product):
         super().__init__([Sphere(1, radius) for radius in radii])
 
 
-@check_arguments
 class Cylinder(Product):
     """A circle times a Gaussian line of standard deviation ``deviation``, in R³.
 
@@ -103,7 +99,6 @@ class Cylinder(Product):
         super().__init__([Sphere(1, radius), line])
 
 
-@check_arguments
 class Box(Product):
     """The uniform distribution on a box, a product of intervals: flat, with faces, edges and corners.
 
@@ -131,7 +126,6 @@ def _block_diagonal(blocks: list[Tensor]) -> Tensor:
     return torch.cat(rows, dim=-2)
 
 
-@check_arguments
 class Union(Manifold):
     """A mixture of components that share the ambient space and may differ in dimension [THEORY §2b, f].
 
@@ -246,7 +240,6 @@ class Union(Manifold):
         return Posterior(log_joint.logsumexp(0), mean, LowRankMetric(factor))
 
 
-@check_arguments
 def gaussian_mixture(
     means: Float[Tensor, "components dim"],
     covariances: Float[Tensor, "components dim dim"],

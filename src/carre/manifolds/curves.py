@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.arguments import check_arguments
 from carre.backend.modes import forward_mode
 from carre.boundary import ArgumentError
 from carre.manifolds.finite import FiniteSet
@@ -23,7 +22,6 @@ _NEWTON_STEPS = 12
 Parametrization = Callable[[Tensor], Tensor]
 
 
-@check_arguments
 class Curve(Manifold):
     """The arc-length-uniform distribution on a curve γ: [low, high] → R^D.
 
@@ -122,7 +120,6 @@ class Curve(Manifold):
         return self._quadrature._posterior(points, bandwidth)
 
 
-@check_arguments
 class ClosedCurve(Curve):
     """The arc-length-uniform distribution on a closed curve γ: [0, 2π) → R^D.
 

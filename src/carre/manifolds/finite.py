@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.arguments import check_arguments
 from carre.backend import in_parts
 from carre.boundary import ArgumentError
 from carre.manifolds.manifold import Manifold, Options, Posterior, checked_bandwidth, checked_points
@@ -23,7 +22,6 @@ _NO_TANGENT = (
 )
 
 
-@check_arguments
 class FiniteSet(Manifold):
     """The distribution Σ ωⱼ δ(xⱼ): the exact kernel sum at every point and bandwidth [THEORY §2e].
 

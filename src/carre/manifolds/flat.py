@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.manifolds.manifold import Manifold, Options, Posterior, checked_basis, checked_origin, split
 from carre.metric import LowRankMetric
@@ -17,7 +16,6 @@ from carre.metric import LowRankMetric
 _RELATIVE_TOLERANCE = 1e-12
 
 
-@check_arguments
 class SubspaceGaussian(Manifold):
     """The Gaussian N(μ, B diag(v) Bᵀ) on the affine subspace μ + span(B).
 
@@ -75,7 +73,6 @@ class SubspaceGaussian(Manifold):
         return Posterior(-0.5 * (exponent + log_volume), mean, LowRankMetric(factor))
 
 
-@check_arguments
 class Gaussian(SubspaceGaussian):
     """The Gaussian N(μ, Σ), where Σ may be singular: its dimension is the rank of Σ.
 
@@ -104,7 +101,6 @@ class Gaussian(SubspaceGaussian):
         super().__init__(vectors[:, kept], values[kept], mean)
 
 
-@check_arguments
 class Interval(Manifold):
     """The uniform distribution on [low, high] in R¹ [THEORY §2d'].
 

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.metric import LowRankMetric
 
@@ -43,7 +42,6 @@ class Posterior:
     metric: LowRankMetric
 
 
-@check_arguments
 class Manifold(ABC):
     """A probability distribution on a manifold in R^D whose geometry is known.
 
@@ -141,7 +139,6 @@ class Manifold(ABC):
         )
 
 
-@check_arguments
 class Embedded(Manifold):
     """The image of a manifold under u ↦ shift + Bu, where B has orthonormal columns [THEORY §2d].
 
@@ -209,7 +206,6 @@ class Embedded(Manifold):
         )
 
 
-@check_arguments
 class Noisy(Manifold):
     """The law of X₀ + τW for X₀ on a clean manifold and W standard Gaussian in the ambient space.
 

@@ -20,7 +20,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.manifolds.manifold import Manifold, Options, Posterior, checked_positive
 from carre.metric import LowRankMetric
@@ -28,7 +27,6 @@ from carre.metric import LowRankMetric
 _N_TERMS = 14
 
 
-@check_arguments
 class Sphere(Manifold):
     """The uniform distribution on the sphere of a given dimension and radius around the origin of R^{d+1}.
 
@@ -86,7 +84,6 @@ class Sphere(Manifold):
         return Posterior(log_evidence, tangential.unsqueeze(-1) * points, LowRankMetric(factor))
 
 
-@check_arguments
 class SpecialOrthogonal3(Manifold):
     """The uniform (Haar) distribution on SO(3), rotation matrices read row by row as points of R⁹.
 

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.manifolds.combinations import Product
 from carre.manifolds.curves import Curve, check_resolution
@@ -19,7 +18,6 @@ from carre.metric import LowRankMetric
 from carre.metric.spectrum import symmetric_square_root
 
 
-@check_arguments
 class TorusOfRevolution(Manifold):
     """The area-uniform torus ((R + r cos v) cos u, (R + r cos v) sin u, r sin v) in R³.
 
@@ -119,7 +117,6 @@ def _assemble(plane: Tensor, isotropic: Tensor, along: Tensor, cross: Tensor, ve
     return torch.cat([upper, lower], dim=-2)
 
 
-@check_arguments
 class SwissRoll(Embedded):
     """The area-uniform Swiss roll (t cos t, h, t sin t), flat and with a boundary.
 

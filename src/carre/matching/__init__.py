@@ -1,5 +1,6 @@
 """The objective: distributions of σ, perturbed samples, and the losses, one value per sample."""
 
+from carre.arguments import check_room
 from carre.matching.bandwidths import BandwidthDistribution, LogNormal, LogUniform, Uniform
 from carre.matching.losses import (
     carre_du_champ_loss,
@@ -33,3 +34,11 @@ __all__ = [
     "probe_loss",
     "vectors_in_range",
 ]
+
+check_room(
+    __name__,
+    but=(
+        "JacobianProbe",
+        "Perturbation",
+    ),
+)

@@ -1,5 +1,6 @@
 """Values: metrics, spectra, subspaces and frames. Pure linear algebra on batches."""
 
+from carre.arguments import check_room
 from carre.metric.complement import ComplementMetric
 from carre.metric.frame import AffineFrame
 from carre.metric.low_rank import LowRankMetric
@@ -16,3 +17,5 @@ __all__ = [
     "principal_angles",
     "projector_distance",
 ]
+
+check_room(__name__)

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from carre.arguments import as_kind
 from carre.boundary import ArgumentError
 from carre.metric.spectrum import Spectrum
 
@@ -82,6 +83,8 @@ class Metric(ABC):
 
     def joined(self: _Kind, *others: _Kind) -> _Kind:
         """Put the points of several metrics of one kind behind one another."""
+        for other in others:
+            as_kind(other, (type(self),), name="others")
         return self._with(torch.cat([self._rows, *(other._rows for other in others)]), self.ridge)
 
     def to(self: _Kind, *args: Any, **kwargs: Any) -> _Kind:

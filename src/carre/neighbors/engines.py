@@ -13,16 +13,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
-from carre.neighbors.index import Index, Neighbors, Queries, TorchIndex, corrected
+from carre.neighbors.index import Index, NeighborIndex, Neighbors, Queries, TorchIndex, corrected
 
 FAISS_KINDS = ("exact", "hnsw", "ivf")
 # faiss wants this many samples per list to place the lists well, and says so on standard error otherwise.
 _SAMPLES_PER_LIST = 39
 
 
-@check_arguments
 class FaissIndex(Index):
     """Nearest neighbors by faiss: exact, or approximate and faster for many samples.
 
@@ -108,7 +106,6 @@ class FaissIndex(Index):
         return None
 
 
-@check_arguments
 class SklearnIndex(Index):
     """Exact nearest neighbors by scikit-learn's brute force.
 
@@ -151,7 +148,6 @@ _BUILDERS: dict[str, Callable[..., Index]] = {
 KINDS = tuple(_BUILDERS)
 
 
-@check_arguments
 def build_index(samples: Any, kind: str = "auto", *, memory: int | None = None) -> Index:
     """Build an index over samples.
 
@@ -178,8 +174,7 @@ def checked_kind(kind: str) -> str:
     return kind
 
 
-@check_arguments
-def measure_recall(index: Any, queries: Tensor, n_neighbors: int) -> float:
+def measure_recall(index: NeighborIndex, queries: Tensor, n_neighbors: int) -> float:
     """Measure which share of the true neighbors an index finds. Ties count as found.
 
     Example:

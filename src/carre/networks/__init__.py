@@ -1,5 +1,6 @@
 """Function approximators: they know shapes, not losses."""
 
+from carre.arguments import check_room
 from carre.networks.film import FilmMLP, GatedBlock, LogBandwidthEmbedding, PlainBlock
 from carre.networks.model import (
     FactorNetwork,
@@ -27,3 +28,5 @@ __all__ = [
     "build_model",
     "rebuild_model",
 ]
+
+check_room(__name__, but=("UNetSettings",))

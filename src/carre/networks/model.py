@@ -14,7 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from carre.boundary import ArgumentError
+from carre.arguments import as_choice
+from carre.boundary import ArgumentError, checked_integer
 from carre.matching import denoise_along
 from carre.metric import AffineFrame
 from carre.networks.film import FilmMLP, GatedBlock, PlainBlock
@@ -258,11 +259,13 @@ def build_model(
         >>> mean.shape, factor.shape
         (torch.Size([5, 3]), torch.Size([5, 2, 3]))
     """
+    for name, count in (("dim", dim), ("rank", rank), ("width", width), ("n_blocks", n_blocks)):
+        checked_integer(count, name=name, least=1)
     architecture: dict[str, Any] | None = None
     if mean is None:
         architecture = {"kind": "mlp", "dim": dim, "rank": rank, "width": width, "n_blocks": n_blocks}
         architecture |= {"spread": spread, "block": block, "with_mean": with_mean}
-    sizes: Any = {"width": width, "n_blocks": n_blocks, "block": BLOCKS[block]}
+    sizes: Any = {"width": width, "n_blocks": n_blocks, "block": BLOCKS[as_choice(block, tuple(BLOCKS), name="block")]}
     if mean is None and with_mean:
         mean = MeanNetwork(FilmMLP(dim, dim, **sizes))
     trunk = FilmMLP(dim, rank * dim, head_deviation=width**-0.5, **sizes)

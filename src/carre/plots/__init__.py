@@ -8,6 +8,7 @@ from importlib.util import find_spec
 if find_spec("matplotlib") is None:
     raise ImportError("carre.plots needs matplotlib; install it with: pip install 'carre[plots]'")
 
+from carre.arguments import check_room
 from carre.plots.curves import (
     plot_dimension_by_class,
     plot_dimension_over_scales,
@@ -46,3 +47,5 @@ __all__ = [
     "plot_vectors",
     "render_png",
 ]
+
+check_room(__name__)

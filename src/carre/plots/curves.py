@@ -11,7 +11,7 @@ from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from carre.plots.panels import as_label, as_numbers, as_panel, as_panels
+from carre.plots.panels import as_array, as_label, as_panel, as_panels
 from carre.plots.style import BLUE, GRAY, GREEN, INK, ORANGE, PINK, STYLE
 from carre.toolkit import ScaleProfile
 from carre.training import History
@@ -38,7 +38,7 @@ def plot_spectrum(eigenvalues: Any, *, axes: Axes | None = None) -> Axes:
         >>> axes.lines[0].get_ydata().round(2).tolist()
         [0.95, 0.8, 0.15]
     """
-    values = np.atleast_2d(as_numbers(eigenvalues))
+    values = np.atleast_2d(as_array(eigenvalues, "eigenvalues"))
     if values.ndim != 2 or 0 in values.shape or not np.isfinite(values).all():
         must = "eigenvalues must be finite, of shape (n, k), one row per point"
         raise ValueError(f"{must}; got shape {values.shape}. Use what geometry.eigenvalues(X) returns")
@@ -81,7 +81,6 @@ def plot_scale_profile(profile: ScaleProfile, *, axes: Any = None) -> np.ndarray
         >>> bottom.get_xscale()
         'log'
     """
-    _check_fitted_with(profile, ScaleProfile, "profile", "scale_profile; a fit with a given bandwidth has none")
     panels = as_panels(axes, (2,), (7.2, 6.6), sharex=True, heights=(3.0, 2.0))
     top, bottom = panels
     sigma, chosen = profile.bandwidth, float(profile.bandwidth[profile.chosen])
@@ -133,7 +132,6 @@ def plot_training(history: History, *, axes: Any = None) -> np.ndarray:
         >>> left.lines[0].get_xdata().tolist()
         [10, 20]
     """
-    _check_fitted_with(history, History, "history", "history")
     if not history.evaluations:
         raise ValueError("history must hold at least one evaluation; train for at least one step")
     panels = as_panels(axes, (3,), (7.2, 6.4), mosaic="ab;cc", heights=(2.0, 3.0))
@@ -161,12 +159,6 @@ def plot_training(history: History, *, axes: Any = None) -> np.ndarray:
     return panels
 
 
-def _check_fitted_with(value: Any, kind: type, name: str, attribute: str) -> None:
-    if not isinstance(value, kind):
-        got = type(value).__name__
-        raise TypeError(f"{name} must be a {kind.__name__}; got {got}. Give that of a fit, geometry.{attribute}")
-
-
 def _label_start(axes: Axes, x: float, y: float, text: str, color: Any) -> None:
     """Write a label to the left of the first point of a curve."""
     axes.annotate(text, (x, y), (-6, 0), textcoords="offset points", ha="right", va="center", color=color, fontsize=9)
@@ -186,7 +178,7 @@ def plot_dimension_by_class(dimension: Any, labels: Any, *, axes: Axes | None = 
         >>> [label.get_text() for label in axes.get_xticklabels()]
         ['a', 'b']
     """
-    dimension, labels = as_numbers(dimension), np.asarray(labels)
+    dimension, labels = as_array(dimension, "dimension"), np.asarray(labels)
     if dimension.ndim != 1 or not len(dimension):
         raise ValueError(f"dimension must be one per sample, shape (n,); got shape {dimension.shape}")
     if labels.shape != dimension.shape:

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 
-from carre.plots.panels import as_label, as_numbers, as_panel, as_panels, figure_of
+from carre.plots.panels import as_array, as_label, as_panel, as_panels, figure_of
 from carre.plots.style import INK, STYLE
 
 # Inches of an image in a panel of its own, and in a mosaic; how dark the lines of a mosaic are, from 0 to 1.
@@ -40,7 +40,8 @@ def plot_tangent_images(
         >>> [panel.get_title() for panel in panels[0]]
         ['image', 'λ = 0.90', 'λ = 0.40']
     """
-    images, directions, eigenvalues = map(as_numbers, (images, directions, eigenvalues))
+    images, directions = as_array(images, "images"), as_array(directions, "directions")
+    eigenvalues = as_array(eigenvalues, "eigenvalues")
     if directions.ndim != 4 or 0 in directions.shape:
         raise ValueError(f"directions must have shape (n, k, height, width); got {directions.shape}")
     n, k = directions.shape[:2]
@@ -90,14 +91,15 @@ def plot_denoised_images(clean: Any, noisy: Any, denoised: Mapping[str, Any], *,
         >>> plot_denoised_images(images, images + 0.1, {"kernel": images}).shape
         (3, 3)
     """
-    given = {"original": clean, "with noise": noisy, **denoised}
-    rows = {name: as_numbers(images) for name, images in given.items()}
+    rows = {"original": as_array(clean, "clean"), "with noise": as_array(noisy, "noisy")}
+    rows |= {name: as_array(images, "denoised") for name, images in denoised.items()}
     clean = rows["original"]
     if clean.ndim != 3 or 0 in clean.shape:
         raise ValueError(f"clean must have shape (n, height, width); got {clean.shape}. Reshape flat images")
     for name, images in rows.items():
         if images.shape != clean.shape:
-            raise ValueError(f"{name!r} must have the shape of the clean images, {clean.shape}; got {images.shape}")
+            argument = "noisy" if name == "with noise" else f"denoised[{name!r}]"
+            raise ValueError(f"{argument} must have the shape of the clean images, {clean.shape}; got {images.shape}")
     grid = _image_grid(axes, len(rows), len(clean), left=1.1, top=0.6)
     for row, (name, images) in zip(grid, rows.items(), strict=True):
         row[0].set_ylabel(as_label(name), rotation=0, ha="right", va="center", fontsize=10)
@@ -162,7 +164,7 @@ def plot_path_strip(
         ['straight', 'along the data']
     """
     if not isinstance(images, Mapping):
-        array = as_numbers(images)
+        array = as_array(images, "images")
         if array.ndim != 4:
             must = "images must have shape (paths, nodes, height, width)"
             raise ValueError(f"{must}; got {array.shape}. Unfold flat nodes with reshape(-1, n_nodes, height, width)")
@@ -181,7 +183,7 @@ def plot_path_strip(
 
 def _as_rows(rows: Mapping[str, Any], what: str) -> dict[str, np.ndarray]:
     """Check rows of images of one size."""
-    arrays = {name: as_numbers(images) for name, images in rows.items()}
+    arrays = {name: as_array(images, what) for name, images in rows.items()}
     shapes = {images.shape for images in arrays.values()}
     if len(shapes) != 1 or len(next(iter(shapes))) != 3 or 0 in next(iter(shapes)):
         raise ValueError(f"{what} must have one shape (columns, height, width); got {sorted(shapes)}")

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from carre.boundary import as_points
+from carre.boundary import as_numbers, as_points
 from carre.files import visible
 
 # The size of a picture of the plane, in inches.
@@ -115,10 +115,11 @@ def as_plane(axes: Any) -> Axes:
     return panel
 
 
-def as_numbers(values: Any) -> np.ndarray:
+def as_array(values: Any, name: str) -> np.ndarray:
     """Return an array, a tensor on any device, nested lists or a metric as numbers; what a mask hides is missing."""
-    given = values.detach().cpu() if isinstance(values, Tensor) else values
-    return np.asarray(np.ma.filled(np.asanyarray(given, dtype=float), np.nan))
+    given = np.ma.filled(values.astype(float), np.nan) if isinstance(values, np.ma.MaskedArray) else values
+    array: np.ndarray = as_numbers(given, name).detach().cpu().double().numpy()
+    return array
 
 
 def as_label(name: object) -> str:

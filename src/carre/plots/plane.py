@@ -11,12 +11,12 @@ import torch
 from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.collections import EllipseCollection, LineCollection
-from matplotlib.colors import to_rgba
+from matplotlib.colors import is_color_like, to_rgba
 from torch import Tensor
 
-from carre.boundary import is_integer
+from carre.boundary import ArgumentError, is_integer
 from carre.geometry import Geometry
-from carre.plots.panels import as_numbers, as_panels, as_planar, as_plane, extent, spread_out
+from carre.plots.panels import as_array, as_panels, as_planar, as_plane, extent, spread_out
 from carre.plots.style import BLUE, GRAY, GREEN, INK, ORANGE, PINK, SKY, STYLE, YELLOW
 
 # The color of each dimension from 0 up, the same in every picture.
@@ -123,7 +123,7 @@ def plot_paths(paths: Any, *, points: Any = None, axes: Axes | None = None) -> A
 
 def _per_point(values: Any, count: int, name: str) -> np.ndarray:
     """Check numbers, one per point."""
-    numbers = as_numbers(values)
+    numbers = as_array(values, name)
     if numbers.shape != (count,) or not np.isfinite(numbers).all():
         raise ValueError(f"{name} must be finite, one per point, shape ({count},); got shape {numbers.shape}")
     return numbers
@@ -138,7 +138,7 @@ def _dimension_colors(found: np.ndarray) -> list[Any]:
 
 def _as_nodes(paths: Any, name: str) -> np.ndarray:
     """Check the nodes of paths in the plane, and return them as (paths, nodes, 2)."""
-    given = as_numbers(getattr(paths, "nodes", paths))
+    given = as_array(getattr(paths, "nodes", paths), "paths")
     called = f"paths[{name!r}]" if name else "paths"
     if given.ndim not in (2, 3) or given.shape[-2] < 2 or not np.isfinite(given).all():
         must = f"{called} must be finite, of shape (paths, nodes, 2) or (nodes, 2) with at least 2 nodes"
@@ -173,7 +173,7 @@ def plot_metric_ellipses(
         (array([0.4, 0.4]), array([0.4 , 0.04]))
     """
     places = as_planar(points)
-    matrices = as_numbers(metric)
+    matrices = as_array(metric, "metric")
     if matrices.shape != (len(places), 2, 2) or not np.isfinite(matrices).all():
         must = f"metric must hold finite matrices of shape ({len(places)}, 2, 2), one per point"
         raise ValueError(f"{must}; got {matrices.shape}. Ask for the metric at these points")
@@ -219,6 +219,8 @@ def plot_vectors(
     places, arrows = as_planar(points), as_planar(vectors, name="vectors")
     if len(arrows) != len(places):
         raise ValueError(f"vectors must be one per point, {len(places)}; got {len(arrows)}")
+    if not is_color_like(color):
+        raise ArgumentError("color", "be a color of matplotlib", got=repr(color))
     panel, chosen, size = _draw_behind(places, axes, size, n_shown, share=_ARROW)
     longest = float(np.linalg.norm(arrows[chosen], axis=1).max()) or 1.0
     panel.quiver(
@@ -251,7 +253,7 @@ def plot_tangents(
         [[-0.5, 0.0], [0.5, 0.0]]
     """
     places = as_planar(points)
-    frames = as_numbers(basis)
+    frames = as_array(basis, "basis")
     if frames.ndim != 3 or frames.shape[:2] != places.shape or not np.isfinite(frames).all():
         must = f"basis must be finite, of shape ({len(places)}, 2, dim), directions as columns"
         raise ValueError(f"{must}; got {frames.shape}. Use what tangent_basis returns at these points")
@@ -323,6 +325,8 @@ def plot_overview(
         ['Metric', 'Function f', 'Local dimension', 'Gradient of f along the data', 'Shortest paths']
     """
     points = as_planar(X, name="X")
+    if not isinstance(pairs, (tuple, list)) or len(pairs) != 2:
+        raise ArgumentError("pairs", "be the starts and the ends of paths", got=repr(pairs))
     starts, ends = (as_planar(side, name=name) for side, name in zip(pairs, ("pairs[0]", "pairs[1]"), strict=True))
     values = function(torch.as_tensor(points))
     if geometry.units is not None:

@@ -14,6 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from carre.boundary import ArgumentError, as_points, is_integer
+from carre.files import is_path
 from carre.geometry import Geometry, is_dataset
 
 _MOST_PAIRS, _MOST_COLUMNS = 12, 24
@@ -111,10 +112,9 @@ def as_input(
 
 def as_destination(path: Any) -> Path:
     """Check where the page should go."""
-    try:
-        destination = Path(path)
-    except TypeError as error:
-        raise ArgumentError("path", "be the name of a file", got=repr(path)) from error
+    if not is_path(path):
+        raise ArgumentError("path", "be the name of a file", got=repr(path))
+    destination = Path(path)
     if destination.is_dir():
         raise IsADirectoryError(f"path must be a file, such as 'report.html'; got the folder {str(path)!r}")
     if not destination.parent.is_dir():

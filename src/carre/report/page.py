@@ -13,7 +13,6 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from carre.arguments import check_arguments
 from carre.backend.surroundings import plain_surroundings
 from carre.boundary import as_count
 from carre.files import alone, visible, write_whole
@@ -32,7 +31,6 @@ _STYLES = ("page.css", "report.css")
 _SCRIPTS = ("unpacking.js", "colors.js", "drawing.js", "map.js", "explorer.js")
 
 
-@check_arguments
 @plain_surroundings()
 def write_report(
     geometry: Geometry,

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from carre.arguments import check_arguments
 from carre.boundary import ArgumentError, as_bandwidth
 from carre.fields import NeuralField, NoDenoiserError
 from carre.fields.neural import observed_scale
@@ -29,7 +28,6 @@ _KINDS = ("metric", "denoiser")
 _N_EXAMPLES = 3
 
 
-@check_arguments
 def export(
     geometry: Geometry,
     path: AnyPath | None = None,

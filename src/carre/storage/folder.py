@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from carre.arguments import check_arguments
 from carre.boundary import ArgumentError
 from carre.files import AnyPath, alone, beside, is_path, sync_names, write_whole, writing
 from carre.geometry import Geometry
@@ -26,7 +25,6 @@ from carre.storage.tensors import LoadError, pack
 CONFIG, TENSORS, CARD = "config.json", "model.safetensors", "README.md"
 
 
-@check_arguments
 def save(
     geometry: Geometry,
     folder: AnyPath,
@@ -94,7 +92,11 @@ def read(
 def as_path(value: Any, name: str, kind: str = "a path") -> Path:
     """Expand ~; refuse what is no path of the kind, or an empty one: that would be the working directory."""
     if not is_path(value):
-        got, remedy = ("an empty string", "Say which folder is meant") if value == "" else (repr(value), "")
+        got, remedy = (
+            ("an empty string", "Say which folder is meant")
+            if isinstance(value, str) and value == ""
+            else (repr(value), "")
+        )
         raise ArgumentError(name, f"be {kind}", got=got, remedy=remedy)
     return Path(value).expanduser()
 

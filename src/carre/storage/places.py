@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from carre.arguments import check_arguments
 from carre.backend.surroundings import plain_surroundings
 from carre.boundary import ArgumentError
 from carre.files import AnyPath
@@ -24,7 +23,6 @@ from carre.storage.tensors import LoadArgumentError, LoadError
 _NAME = r"[\w\-]+[\w.\-]*"
 
 
-@check_arguments
 @plain_surroundings()
 def load(
     name_or_folder: AnyPath,
@@ -137,7 +135,6 @@ def download(name: str, *, revision: str | None, token: str | bool | None) -> Pa
         ) from error
 
 
-@check_arguments
 def push_to_hub(
     geometry: Geometry,
     repo_id: str,

@@ -1,5 +1,6 @@
 """What a metric is for: functions of any field."""
 
+from carre.arguments import check_room
 from carre.toolkit.bridges import DiffusionCarreDuChamp, MetricTensor
 from carre.toolkit.calculus import carre_du_champ, divergence, gradient, gradient_of_values, hessian, laplacian
 from carre.toolkit.curvature import Curvature, curvature, second_fundamental_form, sectional_curvature
@@ -92,3 +93,5 @@ __all__ = [
     "tangent_frame",
     "transport",
 ]
+
+check_room(__name__, but=("DimensionEstimate",))

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from carre.arguments import check_arguments
 from carre.backend import Progress, in_parts
 from carre.boundary import ArgumentError, as_array
 from carre.fields import Bandwidth, DataField, MetricField
@@ -19,7 +18,6 @@ from carre.toolkit.calculus import LocalFits, real_values
 from carre.toolkit.question import ask, check_number
 
 
-@check_arguments
 class DiffusionCarreDuChamp:
     """The carré du champ Γ(f, h) = ⟨∇f, ∇h⟩ of functions that are known at samples, by the tangent spaces of a field.
 
@@ -109,7 +107,6 @@ class DiffusionCarreDuChamp:
         return slopes
 
 
-@check_arguments
 class MetricTensor(nn.Module):
     """The Riemannian metric tensor (1+λ)(G + λI)⁻¹ as a module, for libraries that want ``metric(points)``.
 

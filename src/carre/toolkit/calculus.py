@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carre.arguments import check_arguments
 from carre.backend import Progress
 from carre.boundary import ArgumentError, as_numbers, is_finite
 from carre.fields import Bandwidth, DataField, MetricField
@@ -38,7 +37,6 @@ _FEWEST_NEIGHBORS, _PER_DIMENSION, _SEARCHED = 32, 8, 8
 _LEAST_VARIANCE = 1e-6
 
 
-@check_arguments
 def gradient(
     field: MetricField | DataField,
     function: ScalarFunction,
@@ -76,7 +74,6 @@ def gradient(
     return question.answer(part, as_points=True, progress=progress)
 
 
-@check_arguments
 def carre_du_champ(
     field: MetricField | DataField,
     left: Map,
@@ -149,7 +146,6 @@ def _in_rank_space(
     return products
 
 
-@check_arguments
 def divergence(
     field: MetricField | DataField,
     vector_field: Map,
@@ -197,7 +193,6 @@ def divergence(
     return question.answer(part, numbers_per_point=256 * question.field.dim, progress=progress)
 
 
-@check_arguments
 def laplacian(
     field: MetricField | DataField,
     function: ScalarFunction,
@@ -244,7 +239,6 @@ def laplacian(
     return question.answer(part, numbers_per_point=256 * question.field.dim, progress=progress)
 
 
-@check_arguments
 def hessian(
     field: MetricField | DataField,
     function: ScalarFunction,
@@ -311,7 +305,6 @@ def _divergence(
     return total
 
 
-@check_arguments
 def gradient_of_values(
     field: MetricField | DataField,
     samples: Any,

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.arguments import check_arguments
 from carre.backend import Progress
 from carre.fields import Bandwidth, DataField, MetricField
 from carre.toolkit.derivatives import metric_derivative
@@ -37,7 +36,6 @@ def shape_along(
     return form * frame.present[:, :, None]
 
 
-@check_arguments
 def second_fundamental_form(
     field: MetricField | DataField,
     points: Any,
@@ -99,7 +97,6 @@ class Curvature:
         return self.ricci.diagonal(0, 1, 2).sum(-1)
 
 
-@check_arguments
 def curvature(
     field: MetricField | DataField,
     points: Any,
@@ -137,7 +134,6 @@ def curvature(
     return Curvature(given.restore_vectors(mean), given.restore(ricci), given.restore_bases(basis))
 
 
-@check_arguments
 def sectional_curvature(
     field: MetricField | DataField,
     points: Any,

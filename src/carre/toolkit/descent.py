@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from carre.arguments import check_arguments
+from carre.arguments import shown
 from carre.backend import Progress, in_parts
 from carre.boundary import ArgumentError, Points, as_array, as_count
 from carre.fields import Bandwidth, DataField, MetricField
@@ -92,7 +92,6 @@ class Minimum:
         return f"Minimum({len(self.reasons)} starts: {told}; best value {float(self.values[self.best]):.6g})"
 
 
-@check_arguments
 def minimize(
     field: MetricField | DataField,
     function: Callable[[Any], Any],
@@ -177,7 +176,6 @@ def minimize(
     )
 
 
-@check_arguments
 def gradient_flow(
     field: MetricField | DataField,
     function: Callable[[Any], Any],
@@ -249,9 +247,9 @@ class _Objective:
 
     def __init__(self, starts: Points, function: Any, gradient: Any, spacing: float) -> None:
         check_callable(function, "function")
-        if gradient is not None and gradient != _DIFFERENCES and not callable(gradient):
+        if not (gradient is None or callable(gradient) or (isinstance(gradient, str) and gradient == _DIFFERENCES)):
             must = f"be None (autograd), {_DIFFERENCES!r}, or a function of points"
-            raise ArgumentError("gradient", must, got=repr(gradient))
+            raise ArgumentError("gradient", must, got=shown(gradient))
         check_number(spacing, "be positive", lambda x: x > 0, name="spacing")
 
         def seen(caller: Any) -> Any:

@@ -12,9 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carre.arguments import check_arguments
 from carre.backend import Progress
-from carre.boundary import ArgumentError
+from carre.boundary import ArgumentError, as_numbers
 from carre.fields import Bandwidth, DataField, MetricField, NeuralField, NoDenoiserError, ScoreField
 from carre.metric import LowRankMetric, Metric
 from carre.metric.spectrum import batched_eigh
@@ -44,7 +43,6 @@ _SCALE_FACTORS = (2**-0.5, 2**0.5)
 _ROWS_PER_DIMENSION, _EXTRA_ROWS = 2, 2
 
 
-@check_arguments
 def spectral_dimension(
     metric: Metric, method: str = "count", *, threshold: float = _TANGENT_ABOVE
 ) -> Float[Tensor, "*batch"]:
@@ -80,7 +78,6 @@ def spectral_dimension(
     return (ladder[..., :-1] - ladder[..., 1:]).argmax(-1).to(values.dtype)
 
 
-@check_arguments
 def eigenvalues(
     field: MetricField | DataField, points: Any, bandwidth: Bandwidth | None = None, *, progress: Progress | None = None
 ) -> Any:
@@ -105,7 +102,6 @@ def eigenvalues(
     return question.answer(lambda y, s: question.field.metric(y, s).eigenvalues(), progress=progress)
 
 
-@check_arguments
 def slope_dimension(
     field: MetricField | DataField, points: Any, bandwidth: Bandwidth | None = None, *, progress: Progress | None = None
 ) -> Any:
@@ -137,7 +133,6 @@ def slope_dimension(
     return question.answer(part, progress=progress)
 
 
-@check_arguments
 def local_dimension(
     field: MetricField | DataField,
     points: Any,
@@ -314,7 +309,6 @@ class DimensionEstimate:
         )
 
 
-@check_arguments
 def estimate_dimension(
     field: MetricField | DataField,
     points: Any,
@@ -442,7 +436,6 @@ class RankAdvice:
     reason: str
 
 
-@check_arguments
 def recommend_rank(dimensions: np.ndarray, rank: int, hull_dim: int) -> RankAdvice:
     """Recommend a rank from local dimensions that were found with another one.
 
@@ -458,7 +451,8 @@ def recommend_rank(dimensions: np.ndarray, rank: int, hull_dim: int) -> RankAdvi
         >>> recommend_rank(np.array([2, 2, 3, 3]), rank=16, hull_dim=10).rank
         8
     """
-    if len(dimensions) == 0:
+    dimensions = as_numbers(dimensions, "dimensions").detach().cpu().numpy()
+    if dimensions.size == 0 or dimensions.ndim == 0:
         raise ArgumentError("dimensions", "hold at least one point", got="none")
     # One point in fifty may be an outlier.
     dimension = int(np.quantile(dimensions, 0.98, method="higher"))
@@ -471,7 +465,6 @@ def recommend_rank(dimensions: np.ndarray, rank: int, hull_dim: int) -> RankAdvi
     return RankAdvice(advice, dimension, f"2d + 2 for data of dimension up to {dimension}")
 
 
-@check_arguments
 def rank_cuts_off(profile: ScaleProfile, hull_dim: int, supported_from: float = 0.0) -> str | None:
     """Say that the rank is too small, if it is: its last eigenvalue should be near 0 at the chosen scale.
 

@@ -10,7 +10,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from carre.arguments import check_arguments
 from carre.backend import Progress
 from carre.boundary import ArgumentError, checked_integer
 from carre.fields import Bandwidth, DataField, MetricField
@@ -22,7 +21,6 @@ from carre.toolkit.question import ask, ask_pairs
 _LANDINGS = 3
 
 
-@check_arguments
 @torch.no_grad()
 def exponential(
     field: MetricField | DataField,
@@ -77,7 +75,6 @@ def exponential(
     return path.to(question.given.tensor.device).in_units(question.given.units)
 
 
-@check_arguments
 @torch.no_grad()
 def logarithm(
     field: MetricField | DataField,
@@ -133,7 +130,6 @@ def logarithm(
     return pairs.given.restore_vectors(torch.where(path.connected[:, None], vectors, torch.nan))
 
 
-@check_arguments
 @torch.no_grad()
 def transport(
     field: MetricField | DataField,

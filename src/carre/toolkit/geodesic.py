@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from carre.arguments import check_arguments
 from carre.backend import Progress
 from carre.backend.modes import with_gradients
 from carre.boundary import ArgumentError, checked_integer
@@ -39,7 +38,6 @@ _LANDINGS = 2
 _SHORTEST_STEP, _SHORTEST_ENERGY_STEP = 1 / 32, 1 / 64
 
 
-@check_arguments
 @dataclass(frozen=True, eq=False)
 class Geodesic:
     """The shortest curves on the data between pairs of points: locally shortest, from where they start.
@@ -165,7 +163,6 @@ class Geodesic:
         return nodes, arrived
 
 
-@check_arguments
 @dataclass(frozen=True, eq=False)
 class EnergyGeodesic(Geodesic):
     """The curves of least energy in the metric (G + λI)⁻¹, which also exists off the data.
@@ -259,7 +256,6 @@ class EnergyGeodesic(Geodesic):
         return root(smooth) / ((1 + self.ridge) * (count + 1))
 
 
-@check_arguments
 @torch.no_grad()
 def distances(
     field: MetricField | DataField,
@@ -349,7 +345,7 @@ def warn_of_moving(is_moving: Bool[Tensor, " p"], max_sweeps: int) -> None:
             f"{int(is_moving.sum())} of {len(is_moving)} pairs were still shortening after max_sweeps={max_sweeps}: "
             "their distances are too long. Increase max_sweeps, or tolerance if they are good enough",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from carre.arguments import check_arguments
 from carre.backend import Progress, in_parts, working_memory
 from carre.boundary import ArgumentError
 from carre.fields import Bandwidth, DataField, MetricField
@@ -139,7 +138,6 @@ class SampleGraph:
         return coo_array((data, (rows, columns)), shape=(total, total)).tocsr()
 
 
-@check_arguments
 @torch.no_grad()
 def sample_graph(
     field: MetricField | DataField,

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carre.arguments import check_arguments
 from carre.backend import Progress
 from carre.fields import Bandwidth, DataField, MetricField
 from carre.toolkit.question import ask
@@ -75,7 +74,6 @@ def noise_reach(bandwidth: Float[Tensor, " n"], codimension: Int[Tensor, " n"]) 
     return bandwidth * (codimension.to(bandwidth).sqrt() + _DEVIATIONS)
 
 
-@check_arguments
 @torch.no_grad()
 def distance_from_data(
     field: MetricField | DataField, points: Any, bandwidth: Bandwidth | None = None, *, progress: Progress | None = None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carre.arguments import check_arguments
+from carre.arguments import shown
 from carre.backend.rows import Rows
 from carre.boundary import ArgumentError, as_points
 
@@ -60,7 +61,6 @@ class NoiseEstimate:
         return f"{self.value:.3g}{error} in every direction: {self.reason}"
 
 
-@check_arguments
 def estimate_noise(samples: Any, *, generator: torch.Generator | None = None) -> NoiseEstimate:
     """Estimate the noise of samples X = M + τε, from the samples alone; claim it only where it can be told.
 
@@ -106,10 +106,10 @@ def noise_setting(noise: Any) -> str | float:
         >>> noise_setting("auto"), noise_setting(0)
         ('auto', 0.0)
     """
-    if noise == "auto":
+    if isinstance(noise, str) and noise == "auto":
         return "auto"
-    if isinstance(noise, bool) or not isinstance(noise, (int, float)) or not 0 <= noise < math.inf:
-        raise ArgumentError("noise", "be 'auto', or a standard deviation of at least 0", got=repr(noise))
+    if isinstance(noise, bool) or not isinstance(noise, Real) or not 0 <= noise < math.inf:
+        raise ArgumentError("noise", "be 'auto', or a standard deviation of at least 0", got=shown(noise))
     return float(noise)
 
 

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.arguments import check_arguments
 from carre.backend import Progress
 from carre.boundary import ArgumentError, as_bandwidth, checked_integer
 from carre.fields import Bandwidth, DataField, MetricField
@@ -56,7 +55,6 @@ class PathMethod(Protocol):
         ...
 
 
-@check_arguments
 @torch.no_grad()
 def path(
     field: MetricField | DataField,
@@ -131,7 +129,6 @@ class Straight:
         return "" if connected else f"{leaving(strayed)}. Use method='geodesic'"
 
 
-@check_arguments
 @dataclass(frozen=True)
 class Flow:
     """The paper's flow from each start towards its end along the data [RMM, Sec. 4.4].
@@ -229,7 +226,6 @@ class Flow:
         return f"still at {left:.0%} of the initial distance after max_steps={self.max_steps}. Increase it, or step"
 
 
-@check_arguments
 @dataclass(frozen=True)
 class Thread:
     """A thread from each start to its end, drawn tight along the data, fine at its ends and coarse between.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.arguments import check_arguments
+from carre.arguments import as_kind
 from carre.backend import Progress
 from carre.boundary import ArgumentError, as_numbers, as_points
 from carre.fields import DataField, KernelField, MetricField
@@ -84,7 +85,6 @@ class ScaleProfile:
         return admissible
 
 
-@check_arguments
 def choose_bandwidth(
     field: MetricField,
     samples: Any,
@@ -233,7 +233,6 @@ class LocalScales:
     gap: np.ndarray
 
 
-@check_arguments
 def choose_local_bandwidths(
     field: MetricField | DataField, points: Any, profile: ScaleProfile, *, progress: Progress | None = None
 ) -> LocalScales:
@@ -308,7 +307,6 @@ class KernelChoice:
     reason: str
 
 
-@check_arguments
 def choose_kernel(
     samples: Any,
     *,
@@ -396,8 +394,9 @@ def _candidates(
     if n_neighbors is None:
         fitting = tuple(k for k in _N_NEIGHBORS if k < len(rest))
         return (None,) if rest.numel() <= _SMALL or not fitting else fitting
-    several = isinstance(n_neighbors, (Sequence, np.ndarray))
-    given: tuple[int | None, ...] = tuple(np.asarray(n_neighbors).tolist()) if several else (n_neighbors,)  # type: ignore[assignment]
+    several = isinstance(n_neighbors, (Sequence, np.ndarray)) and not isinstance(n_neighbors, (str, bytes))
+    items: Any = np.asarray(n_neighbors).ravel().tolist() if several else [n_neighbors]
+    given = tuple(as_kind(item, (int, NoneType), name="n_neighbors") for item in items)
     if not given:
         raise ArgumentError("n_neighbors", "name at least one number", got="an empty grid")
     largest = max((k for k in given if k is not None), default=1)

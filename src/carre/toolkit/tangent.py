@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from carre.arguments import check_arguments
 from carre.backend import Progress
 from carre.fields import Bandwidth, DataField, MetricField
 from carre.metric import Metric, principal_angles
@@ -58,7 +57,6 @@ class TangentFrame:
         return torch.einsum("nda,n...a->n...d", self.basis, coordinates)
 
 
-@check_arguments
 def tangent_frame(metric: Metric, dimension: int | None = None) -> TangentFrame:
     """Split the eigenvectors of G into tangent and normal ones.
 
@@ -88,7 +86,7 @@ def tangent_frame(metric: Metric, dimension: int | None = None) -> TangentFrame:
                 "directions anyway",
                 UserWarning,
                 # The caller of a tool: below it are the tool, the question, and the part of it.
-                stacklevel=7,
+                stacklevel=8,
             )
         dimension = max(1, int(counts.max()))
     else:
@@ -120,7 +118,6 @@ def largest_dimension(question: Question, dimension: int | None) -> int:
     return max(1, int(counts.max()))
 
 
-@check_arguments
 def tangent_basis(
     field: MetricField | DataField,
     points: Any,
@@ -154,7 +151,6 @@ def tangent_basis(
     )
 
 
-@check_arguments
 def project(
     field: MetricField | DataField,
     points: Any,
@@ -190,7 +186,6 @@ def project(
     return question.answer(part, directions, as_points=True, progress=progress)
 
 
-@check_arguments
 def tangent_angles(
     field: MetricField | DataField,
     points: Any,

@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from carre.arguments import check_arguments
 from carre.backend import Progress
 from carre.fields import Bandwidth, DataField, KernelField, MetricField, NeuralField, trusted
 from carre.fields.neural import observed_scale
@@ -119,7 +118,6 @@ class Validity:
         return f"Validity({int(self.valid.sum())} of {len(self.reasons)} points valid)"
 
 
-@check_arguments
 def check(
     field: MetricField | DataField,
     points: Any,
@@ -271,7 +269,6 @@ def _reasons(found: Validity) -> tuple[str, ...]:
     return tuple("; ".join(parts) for parts in sentences)
 
 
-@check_arguments
 def calibration_error(
     field: MetricField | DataField,
     samples: Any,
@@ -346,7 +343,6 @@ def _observed(field: MetricField, bandwidth: float) -> tuple[MetricField, float]
     return field.observed, float(observed_scale(sigma, field.noise)[0])
 
 
-@check_arguments
 def predictive_score(
     field: MetricField | DataField,
     samples: Any,

@@ -1,5 +1,6 @@
 """The only place that steps an optimizer."""
 
+from carre.arguments import check_room
 from carre.training.checkpoint import Checkpoint, CheckpointError
 from carre.training.config import DataScale, ImageScale, TrainingConfig
 from carre.training.loop import Progress, train
@@ -22,3 +23,12 @@ __all__ = [
     "linear_phase",
     "train",
 ]
+
+check_room(
+    __name__,
+    but=(
+        "Evaluation",
+        "History",
+        "Progress",
+    ),
+)

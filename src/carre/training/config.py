@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.arguments import check_arguments
 from carre.backend.rows import Samples, in_blocks
 from carre.boundary import ArgumentError
 from carre.neighbors import TorchIndex
@@ -53,7 +52,6 @@ _IMAGE_EVALUATIONS = {"cpu": 4, "cuda": 10}
 PROBES = ("range", "backward")
 
 
-@check_arguments
 @dataclass(frozen=True)
 class TrainingConfig:
     """How to train. The defaults are the recipe that works; the budget is the one thing to think about.
@@ -149,7 +147,6 @@ class TrainingConfig:
             raise ArgumentError("probes", f"be one of {', '.join(PROBES)}", got=repr(self.probes))
 
 
-@check_arguments
 @dataclass(frozen=True)
 class DataScale:
     """What the defaults are made from, in the units of the samples.
@@ -276,7 +273,6 @@ class DataScale:
         return device.type == "cuda" and self.dimension > _DENSE_DIMENSION and torch.cuda.is_bf16_supported()
 
 
-@check_arguments
 @dataclass(frozen=True)
 class ImageScale(DataScale):
     """What the defaults for images are made from: the range of σ and the rank as for tables, the rest for a U-Net.

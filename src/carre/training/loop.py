@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from carre.arguments import check_arguments
 from carre.backend.rows import Samples
 from carre.backend.surroundings import GlobalDraws
 from carre.boundary import ArgumentError
@@ -67,7 +66,6 @@ class Progress:
     phase: str = "learning"
 
 
-@check_arguments
 def train(
     model: nn.Module,
     samples: Samples,

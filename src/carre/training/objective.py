@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from carre.arguments import check_arguments
 from carre.backend.rows import Samples
 from carre.boundary import ArgumentError
 from carre.matching import BandwidthDistribution, JacobianProbe, Perturbation, denoising_loss, metric_matching_loss
@@ -21,7 +20,6 @@ _N_SAMPLES = 1024
 _NEGLIGIBLE = 1e-10
 
 
-@check_arguments
 @dataclass(frozen=True)
 class Objective:
     """The two losses of a model on a batch of perturbed samples, one value per sample.
@@ -121,7 +119,6 @@ def probe_above(probe: JacobianProbe | None, floor: Float[Tensor, " batch"] | No
     return replace(probe, products=torch.addcmul(probe.products, floor[:, None], probe.vectors, value=-1))
 
 
-@check_arguments
 @dataclass(frozen=True, eq=False)
 class BalancedScales:
     """Weights w(σ) of the metric loss with which every scale counts the same.

@@ -1,0 +1,150 @@
+"""Hostile parameters and wrong objects, in every argument of every public callable."""
+
+import hashlib
+import inspect
+import os
+import random
+import resource
+import signal
+import warnings
+from contextlib import contextmanager
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+
+from tests.attack.calls import world
+from tests.attack.hostile import call, is_function, may_be, same, values
+from tests.attack.kit import Verdict
+from tests.attack.more_calls import CALLS
+from tests.attack.public import attacked
+
+# What errors call an argument that comes from elsewhere.
+ALSO = {"low": ("bandwidth range",), "high": ("bandwidth range",), "drawing": ("axes",), "kind": ("index",)}
+ALSO |= {"path": ("the output", "file", "folder"), "name_or_folder": ("folder", "path")}
+# Of another kind or size than what stands beside it: the sentence may name either.
+EITHER = {
+    "field",
+    "geometry",
+    "self",
+    "samples",
+    "model",
+    "manifold",
+    "metric",
+    "index",
+    "profile",
+    "bandwidths",
+    "denoiser",
+}
+# Kept for later, and checked when a curve is drawn; and rows and columns of a table.
+KEPT = {("Geodesic", "samples"), ("EnergyGeodesic", "samples"), ("Thread", "finest"), ("Table", "numbers")}
+_MOST_BYTES, _SECONDS = 3e9, 20
+
+
+class _HungError(Exception):
+    pass
+
+
+@contextmanager
+def bounded():
+    """End a call that takes too long, and refuse it more memory than this."""
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()  # noqa: SIM115
+    resource.setrlimit(resource.RLIMIT_AS, (int(size + _MOST_BYTES), limits[1]))
+
+    def end(number, frame):
+        raise _HungError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(_SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def arrays_of(thing, depth=0):
+    """Find the arrays of numbers in an answer; numbers of their own may be seconds."""
+    if isinstance(thing, torch.Tensor):
+        return [] if thing.is_sparse or thing.is_meta else [thing.detach().numpy()]
+    if isinstance(thing, np.ndarray) or (depth == 0 and isinstance(thing, (float, int))):
+        return [np.asarray(thing)] if np.asarray(thing).dtype.kind in "fiub" else []
+    inner = thing if isinstance(thing, (tuple, list)) else vars(thing).values() if hasattr(thing, "__dict__") else ()
+    return [array for item in inner for array in arrays_of(item, depth + 1)] if depth < 3 else []
+
+
+def is_finite(answer):
+    return all(np.isfinite(array).all() for array in arrays_of(answer) if array.dtype.kind == "f")
+
+
+def is_equal(answer, other):
+    pairs = zip(arrays_of(answer), arrays_of(other), strict=False)
+    return all(a.shape == b.shape and np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
+
+
+def digest(w):
+    """Sum up the arrays that all calls share."""
+    found = hashlib.sha256()
+    for name in ("points", "others", "samples", "sigma", "vectors", "several", "X", "near", "pixels"):
+        found.update(np.ascontiguousarray(getattr(w, name)).tobytes())
+    return found.hexdigest()
+
+
+def test_no_public_callable_is_left_out():
+    assert set(attacked()) == set(CALLS)
+
+
+def cases(count):
+    """Choose from all values in all arguments of all callables: always the same ones."""
+    found = []
+    for name, thing in attacked().items():
+        good = CALLS[name](world())
+        for argument, parameter in inspect.signature(thing).parameters.items():
+            if argument in ("self", "args", "kwargs") or argument not in good or (name, argument) in KEPT:
+                continue
+            found += [(name, argument, parameter, label, value, False) for label, value in values().items()]
+            found += [(name, argument, parameter, f"{k} of it", v, True) for k, v in same(good[argument]).items()]
+    return random.Random(0).sample(found, min(count, len(found)))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_parameters(ledger, dose, monkeypatch, tmp_path):
+    """Every value is taken for what it is, or refused by a sentence that names the argument."""
+    monkeypatch.chdir(tmp_path)
+    w = world()
+    before, random_numbers = digest(w), torch.random.get_rng_state()
+    good = {}
+    for name, argument, parameter, label, value, is_same in cases(int(os.environ.get("COUNT", dose(400, 8000)))):
+        thing, arguments = attacked()[name], CALLS[name](w)
+        if name not in good:
+            torch.manual_seed(0)
+            good[name] = call(thing, arguments)
+
+        def verdict(answer):
+            if is_same:
+                return Verdict.RIGHT if is_equal(answer, good[name]) else Verdict.WRONG  # noqa: B023
+            if not may_be(argument, parameter, value):  # noqa: B023
+                return Verdict.WRONG
+            odd = inspect.isfunction(thing) and is_finite(good[name]) and not is_finite(answer)  # noqa: B023
+            return Verdict.INFINITE if odd else Verdict.RIGHT
+
+        torch.manual_seed(0)
+        case = f"{name}({argument}={label})"
+        try:
+            with bounded(), warnings.catch_warnings():
+                names = () if argument in EITHER else (argument, *ALSO.get(argument, ()))
+                ledger.ask(case, lambda: call(thing, arguments | {argument: value}), names=names, verdict=verdict)  # noqa: B023
+        except _HungError:
+            ledger.note(case, Verdict.HUNG)
+        if ledger.rows[-1][1] is Verdict.UNCLEAR and is_function(parameter, value):
+            ledger.rows[-1] = (case, Verdict.RIGHT, "its own error")
+        plt.close("all")
+    torch.random.set_rng_state(random_numbers)
+    assert digest(w) == before, "a call changed what it was given"
+    if os.environ.get("DUMP"):
+        open(os.environ["DUMP"], "w").write("\n".join(f"{v}\t{c}\t{d}" for c, v, d in ledger.rows))
+    ledger.check(least=dose(400, 4000))
