@@ -254,7 +254,7 @@ def _check_sizes(given: Mapping[str, Any], kinds: Mapping[str, tuple[Any, ...]])
     for name, array, kind in arrays:
         if isinstance(array, kind.array_type):
             for axis, size in zip(reversed(kind.dim_str.split()), reversed(array.shape), strict=False):
-                if not axis.isidentifier():
+                if not axis.isidentifier() or axis == "_":
                     break
                 wanted, other = sizes.setdefault(axis, (size, name))
                 if wanted not in (size, None):

@@ -158,7 +158,7 @@ def test_it_cannot_be_changed(rng):
 @pytest.mark.parametrize(
     ("removed", "level", "ridge", "message"),
     [
-        (torch.ones(3), 1.0, 0.0, "removed must have shape"),
+        (torch.ones(3), 1.0, 0.0, "removed must be a tensor of numbers of shape"),
         (torch.zeros(1, 3, 2), 1.0, 0.0, "k between 1 and dim"),
         (torch.zeros(1, 0, 2), 1.0, 0.0, "k between 1 and dim"),
         (torch.tensor([[1.0, 1.0]]), 1.0, 0.0, "removed must have a squared norm of at most level, 1"),

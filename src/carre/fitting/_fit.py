@@ -154,7 +154,7 @@ def fit(
     samples = accept_samples(X, scale=scale)
     concerns = samples.concerns()
     for concern in concerns:
-        warnings.warn(concern, ColumnWarning, stacklevel=3)
+        warnings.warn(concern, ColumnWarning, stacklevel=4)
     place = choose_device(device, samples.points.tensor)
     kept = Checkpoint(checkpoint) if checkpoint is not None and not isinstance(checkpoint, Checkpoint) else checkpoint
     seed = seed_of(random_state, kept)
@@ -400,7 +400,7 @@ def _warn(geometry: Geometry, n_samples: int) -> None:
         (cut, UserWarning),
     ):
         if message:
-            warnings.warn(message, category, stacklevel=4)
+            warnings.warn(message, category, stacklevel=5)
 
 
 def _warn_of_last_channels(values: Any) -> None:
@@ -412,5 +412,5 @@ def _warn_of_last_channels(values: Any) -> None:
             f"X must have shape (n, channels, height, width); got {shape}, with the channels last, it seems. "
             f"If so, fit on {remedy}",
             UserWarning,
-            stacklevel=5,
+            stacklevel=6,
         )

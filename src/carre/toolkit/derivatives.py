@@ -143,7 +143,7 @@ def output_shape(function: Map, points: Float[Tensor, "n dim"], *, name: str) ->
     """Ask for the shape of what a map returns for a point, () or (k,), at the first of them."""
     check_callable(function, name)
     with torch.no_grad():
-        return checked_values(function(points[:1]), points[:1], name=name)[0].shape
+        return checked_values(function(points[:1].clone()), points[:1], name=name)[0].shape
 
 
 def checked_values(values: object, points: Float[Tensor, "n dim"], *, name: str) -> Float[Tensor, "n ..."]:

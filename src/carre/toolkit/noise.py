@@ -108,7 +108,7 @@ def noise_setting(noise: Any) -> str | float:
     """
     if isinstance(noise, str) and noise == "auto":
         return "auto"
-    if isinstance(noise, bool) or not isinstance(noise, Real) or not 0 <= noise < math.inf:
+    if isinstance(noise, bool) or not isinstance(noise, Real) or not 0 <= float(noise) < math.inf:
         raise ArgumentError("noise", "be 'auto', or a standard deviation of at least 0", got=shown(noise))
     return float(noise)
 
