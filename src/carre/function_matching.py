@@ -19,7 +19,7 @@ from carre.fitting import FitPlan, FitSettings, choose_device, make_plan
 from carre.matching import LogUniform, perturb
 from carre.metric import AffineFrame, LowRankMetric
 from carre.networks import FactorNetwork, FilmMLP, MeanNetwork, MetricModel
-from carre.toolkit.derivatives import Map, check_callable, checked_values
+from carre.toolkit.derivatives import Map, checked_values
 from carre.training import History, Objective, Progress, train
 
 _N_BLOCKS = 2
@@ -126,9 +126,6 @@ def learn_carre_du_champ(
         >>> learned(circle[:3], 0.2).shape
         torch.Size([3])
     """
-    check_callable(left, "left")
-    if right is not None:
-        check_callable(right, "right")
     points = as_points(samples, name="samples").tensor.detach()
     points = points.to(choose_device(device, points))
     settings = FitSettings(

@@ -60,7 +60,6 @@ def same(value: Any) -> dict[str, Any]:
 # Texts that may be anything, and arguments that are anything by their nature.
 _FREE = {"title", "label", "card", "command", "name", "names", "ends", "revision", "token", "y", "facts", "parameters"}
 _FREE |= {"other", "labels", "class_names", "concerns", "feature_names", "path", "folder", "architecture", "reasons"}
-_REAL = ("float", "int", "Bandwidth")
 _MANY = ("Sequence", "tuple", "list", "Any", "Bandwidth", "np.ndarray", "Float[", "Int[", "Mapping", "dict")
 
 
@@ -76,23 +75,26 @@ def may_be(argument: str, parameter: inspect.Parameter, value: Any) -> bool:
     """Say whether an argument may be a value, by its annotation, so that an answer is no wonder."""
     text = str(parameter.annotation)
     parts = [part.strip() for part in text.split("|")]
-    if is_function(parameter, value):
-        return True
-    if (hasattr(value, "__array__") and parts == ["Any"]) or ("object" in parts and hasattr(value, "denoise")):
-        return True
-    if argument in _FREE or value is None or "object" in parts:
-        return argument in _FREE or "None" in parts or value is parameter.default or parts == ["Any"]
-    if isinstance(value, (bool, np.bool_)):
-        return "bool" in parts
-    if isinstance(value, numbers.Integral):
-        return any(part in ("int", "float", "Bandwidth", "Any") for part in parts) or ("bool" in parts and value == 0)
-    if isinstance(value, numbers.Real):
-        return math.isfinite(value) and any(part in ("float", "Bandwidth", "Any") for part in parts)
-    if isinstance(value, str):
-        return "AnyPath" in parts or "os.PathLike" in text
-    if isinstance(value, (list, tuple, set, dict, range, np.ndarray, torch.Tensor)) or inspect.isgenerator(value):
-        return any(mark in text for mark in _MANY)
-    return any(kind.__name__ in text for kind in type(value).__mro__[:-1]) or "MetricField" in text
+    if argument in _FREE or is_function(parameter, value):
+        fits = True
+    elif value is None:
+        fits = bool({"None", "Any", "object"} & set(parts)) or parameter.default is None
+    elif isinstance(value, (bool, np.bool_)):
+        fits = "bool" in parts
+    elif isinstance(value, numbers.Integral):
+        fits = bool({"int", "float", "Bandwidth", "Any"} & set(parts)) or ("bool" in parts and value == 0)
+    elif isinstance(value, numbers.Real):
+        fits = math.isfinite(value) and bool({"float", "Bandwidth", "Any"} & set(parts))
+    elif isinstance(value, str):
+        fits = "AnyPath" in parts or "os.PathLike" in text
+    elif (
+        isinstance(value, (list, tuple, set, dict, range)) or hasattr(value, "__array__") or inspect.isgenerator(value)
+    ):
+        fits = any(mark in text for mark in _MANY)
+    else:
+        fits = any(kind.__name__ in text for kind in type(value).__mro__[:-1])
+        fits = fits or ("MetricField" in text or ("object" in parts and hasattr(value, "denoise")))
+    return fits
 
 
 def call(thing: Callable[..., Any], arguments: dict[str, Any]) -> Any:

@@ -26,10 +26,14 @@ _REMEDIES = (
 )
 
 
-def check_callable(function: object, name: str) -> None:
-    """Refuse what is not a function."""
-    if not callable(function):
-        raise ArgumentError(name, "be callable, a function of points", got=type(function).__name__)
+def _check_tensor(values: object, points: Tensor, name: str, remedy: str) -> Tensor:
+    """Refuse what a function returned and nothing can be computed of."""
+    if not isinstance(values, Tensor):
+        raise ArgumentError(name, "return a torch tensor", got=type(values).__name__, remedy=remedy)
+    if values.is_complex() or values.layout != torch.strided or values.device != points.device:
+        got = f"{values.dtype}, {values.layout}, on {values.device}"
+        raise ArgumentError(name, "return a dense tensor of real numbers where the points are", got=got)
+    return values
 
 
 def check_finite_derivatives(derivatives: Tensor, name: str) -> None:
@@ -40,10 +44,7 @@ def check_finite_derivatives(derivatives: Tensor, name: str) -> None:
 
 def values_of(function: ScalarFunction, points: Float[Tensor, "n dim"], *, name: str = "function") -> Tensor:
     """Evaluate a scalar function, and check the shape of the answer."""
-    check_callable(function, name)
-    values = function(points)
-    if not isinstance(values, Tensor):
-        raise ArgumentError(name, "return a torch tensor", got=type(values).__name__, remedy=_REMEDIES)
+    values = _check_tensor(function(points), points, name, _REMEDIES)
     if values.shape == (len(points), 1):
         values = values[:, 0]
     if values.shape != (len(points),):
@@ -131,7 +132,6 @@ def linearize_gradient(function: ScalarFunction, points: Float[Tensor, "n dim"],
 
 def _trace(function: Map, points: Float[Tensor, "n dim"], name: str) -> Linearization:
     """Evaluate a map at points + 0, where the zeros ask for derivatives in place of the caller's points."""
-    check_callable(function, name)
     keeps_graph = torch.is_grad_enabled() and points.requires_grad
     with with_gradients():
         shift = torch.zeros_like(points, requires_grad=True)
@@ -141,16 +141,13 @@ def _trace(function: Map, points: Float[Tensor, "n dim"], name: str) -> Lineariz
 
 def output_shape(function: Map, points: Float[Tensor, "n dim"], *, name: str) -> torch.Size:
     """Ask for the shape of what a map returns for a point, () or (k,), at the first of them."""
-    check_callable(function, name)
     with torch.no_grad():
         return checked_values(function(points[:1].clone()), points[:1], name=name)[0].shape
 
 
 def checked_values(values: object, points: Float[Tensor, "n dim"], *, name: str) -> Float[Tensor, "n ..."]:
     """Check that a map returned one value, or one row of values, per point."""
-    if not isinstance(values, Tensor):
-        raise ArgumentError(name, "return a torch tensor", got=type(values).__name__, remedy=_REMEDY)
-    n = len(points)
+    values, n = _check_tensor(values, points, name, _REMEDY), len(points)
     if values.ndim not in (1, 2) or len(values) != n or values[0].numel() == 0:
         must = f"map points of shape {tuple(points.shape)} to shape ({n},), or ({n}, k) for k functions"
         raise ArgumentError(name, must, got=tuple(values.shape))

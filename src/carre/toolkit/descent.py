@@ -16,7 +16,7 @@ from carre.backend import Progress, in_parts
 from carre.boundary import ArgumentError, Points, as_array, as_count
 from carre.fields import Bandwidth, DataField, MetricField
 from carre.metric import Metric
-from carre.toolkit.derivatives import check_callable, euclidean_gradient, values_of
+from carre.toolkit.derivatives import euclidean_gradient, values_of
 from carre.toolkit.landing import lengths, noise_reach, pull, walk_back, walked_distance
 from carre.toolkit.question import ask, check_number, telling
 from carre.toolkit.tangent import TANGENT_ABOVE, TangentFrame, tangent_frame
@@ -246,7 +246,6 @@ class _Objective:
     """
 
     def __init__(self, starts: Points, function: Any, gradient: Any, spacing: float) -> None:
-        check_callable(function, "function")
         if not (gradient is None or callable(gradient) or (isinstance(gradient, str) and gradient == _DIFFERENCES)):
             must = f"be None (autograd), {_DIFFERENCES!r}, or a function of points"
             raise ArgumentError("gradient", must, got=shown(gradient))
@@ -263,7 +262,7 @@ class _Objective:
     def values(self, points: Float[Tensor, "n dim"]) -> Float[Tensor, " n"]:
         """Evaluate the function."""
         if self.gradient is None:
-            return values_of(self.function, points).to(points)
+            return values_of(self.function, points.clone()).to(points)
         return _asked(self.function, points, (len(points),), "function")
 
     def slopes(
@@ -290,14 +289,16 @@ class _Objective:
 
 
 def _asked(function: Callable[[Any], Any], points: Tensor, shape: tuple[int, ...], name: str) -> Tensor:
-    """Ask a black box, and check the shape of the answer."""
-    answer = function(points)
+    """Ask a black box about a copy, which it may write into, and check the shape of the answer."""
+    answer = function(points.clone())
     if not isinstance(answer, Tensor):
         array = as_array(answer, name)
         if array.dtype.kind not in "fiub":
             raise ArgumentError(name, "return real numbers", got=f"{type(answer).__name__} of dtype {array.dtype}")
         # A copy: answers may be read-only arrays.
         answer = torch.tensor(array, device="cpu")
+    if answer.is_complex() or answer.layout != torch.strided or answer.is_meta:
+        raise ArgumentError(name, "return dense real numbers", got=f"{answer.dtype}, {answer.layout}")
     tensor = answer.detach().to(points)
     if tensor.shape == (*shape, 1):
         tensor = tensor[..., 0]
