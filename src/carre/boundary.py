@@ -208,7 +208,8 @@ def as_dense(values: Any, name: str) -> np.ndarray | Tensor:
     try:
         array = np.asanyarray(values)
     except _UNREADABLE as error:
-        got = f"a {type(values).__name__} that NumPy cannot read ({str(error).strip().splitlines()[0][:_MOST_SAID]})"
+        said = " ".join(str(error).split())[:_MOST_SAID] or type(error).__name__
+        got = f"a {type(values).__name__} that NumPy cannot read ({said})"
         remedy = "Rows must be equally long; use torch.stack for a list of tensors"
         raise ArgumentError(name, "be an array, a tensor or nested lists of numbers", got=got, remedy=remedy) from error
     array = _unmasked(values, array, name)

@@ -52,8 +52,11 @@ class Failing:
     shape = (4, 3)
     ndim = 2
 
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        raise RuntimeError("the connection was lost")
+        raise self.error
 
 
 class Interface:
@@ -207,7 +210,8 @@ ARRAYS = (
     Kind("memoryview", memoryview),
     Kind("like an array", Answering),
     Kind("like an array, returning a list", lambda values: Answering(values.tolist())),
-    Kind("like an array, failing", lambda values: Failing(), True),
+    Kind("like an array, failing", lambda values: Failing(OSError("the connection\nwas lost")), True),
+    Kind("like an array, failing silently", lambda values: Failing(KeyError()), True),
     Kind("array interface", Interface),
     Kind("Decimals", lambda values: [[Decimal(float(v)) for v in row] for row in np.atleast_2d(values)]),
     Kind("huge integers", lambda values: (values.astype(int).astype(object) * 10**400).tolist(), True),

@@ -156,7 +156,10 @@ def judge(ledger: Ledger, door: Door, kind: Kind, plain: np.ndarray, expected: n
             return
 
         def verdict(answer: Any) -> Verdict:
-            found = _numbers(answer)
+            try:
+                found = _numbers(answer)
+            except (RuntimeError, TypeError):
+                return Verdict.WRONG
             if not np.isfinite(found.astype(float)).all():
                 return Verdict.INFINITE
             is_same = found.shape == expected.shape and np.allclose(found, expected, rtol=2e-3, atol=2e-3)
