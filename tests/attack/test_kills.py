@@ -180,7 +180,7 @@ def test_two_writers_to_one_model(fitting, ledger, dose, tmp_path):
         first = start(command(*told, place / "model"))
         while not (place / ".carre.lock.model").exists():
             time.sleep(0.001)
-        time.sleep(0.5 * seconds * attempt / dose(1, 10))
+        time.sleep(0.1 * seconds * attempt / dose(1, 10))
         second = wait(start(command(*told, place / "model", "--overwrite"), err=place / "said"))
         said = (place / "said").read_text()
         is_told = (
@@ -194,7 +194,7 @@ def test_two_writers_to_one_model(fitting, ledger, dose, tmp_path):
 
 def test_who_asks_a_fit_to_end_keeps_its_training(fitting, ledger, dose, tmp_path):
     told, wanted, seconds = fitting
-    for attempt in range(dose(2, 20)):
+    for attempt in range(dose(2, 15)):
         name = ("SIGTERM", "SIGHUP", "SIGINT")[attempt % 3]
         place = tmp_path / str(attempt)
         place.mkdir()
@@ -202,7 +202,7 @@ def test_who_asks_a_fit_to_end_keeps_its_training(fitting, ledger, dose, tmp_pat
         deadline = time.monotonic() + 60
         while not (place / "model.checkpoint").exists() and time.monotonic() < deadline:
             time.sleep(0.001)
-        time.sleep(0.3 * seconds * attempt / dose(2, 20))
+        time.sleep(0.3 * seconds * attempt / dose(2, 15))
         os.kill(child, getattr(signal, name))
         code, said = wait(child), (place / "said").read_text()
         is_kept = (code == 130 and "interrupted; what was learned is kept. Go on with:" in said) or (

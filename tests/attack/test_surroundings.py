@@ -15,7 +15,7 @@ import torch
 
 import carre
 from tests.attack.kit import Verdict
-from tests.attack.questions import QUESTIONS, QUICK, X, is_same, weights_of
+from tests.attack.questions import QUESTIONS, QUICK, X, is_same, square, weights_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -149,3 +149,30 @@ def test_questions_in_hostile_surroundings(name, plain, ledger, dose):
                 lambda found, right=right: is_same(found, right),
             )
     ledger.check()
+
+
+CALLS = {
+    "save": lambda geometry, place: carre.save(geometry, place / "model"),
+    "load": lambda geometry, place: carre.load(place / "model"),
+    "table": lambda geometry, place: carre.data.write_table(place / "table.csv", {"x": X[:, 0]}),
+    "read": lambda geometry, place: carre.data.load_samples(place / "table.csv"),
+    "noise": lambda geometry, place: carre.toolkit.estimate_noise(X),
+    "carré du champ": lambda geometry, place: carre.learn_carre_du_champ(X, square, max_steps=2, width=8, device="cpu"),
+    "program": lambda geometry, place: carre.export(geometry, place / "program.pt2"),
+    "report": lambda geometry, place: carre.write_report(geometry, X[:5], place / "page.html", seconds=0.1),
+    "picture": lambda geometry, place: carre.plots.plot_spectrum(geometry.eigenvalues(X[:5])),
+    "refusal": lambda geometry, place: geometry.denoise("nothing"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["nothing", "inference mode", "float64", "a default device", "NumPy raises"])
+def test_calls_leave_the_process_as_it_was(name, plain, ledger, dose, tmp_path):
+    with mpl.rc_context():
+        for call, made in list(CALLS.items())[: dose(6, len(CALLS))]:
+            ask_in(ledger, f"{call} in {name}", SURROUNDINGS[name], lambda made=made: made(plain[0], tmp_path), _any)
+    ledger.check()
+
+
+def _any(answer):
+    return True

@@ -82,6 +82,18 @@ def test_dropout_comes_from_the_seed_and_moves_nobody_elses_numbers(forgetful, l
     ledger.check()
 
 
+def test_loads_in_threads_leave_random_numbers_alone(plain, ledger, dose, tmp_path):
+    carre.save(plain[0], tmp_path / "model")
+    before = torch.get_rng_state()
+    with ThreadPoolExecutor(4) as threads:
+        loads = [threads.submit(carre.load, tmp_path / "model") for _ in range(dose(12, 200))]
+    for loaded in loads:
+        is_right = weights_of(loaded.result()) == weights_of(plain[0])
+        ledger.note("a load beside others", Verdict.RIGHT if is_right else Verdict.WRONG)
+    ledger.note("random numbers", Verdict.RIGHT if torch.equal(before, torch.get_rng_state()) else Verdict.WRONG)
+    ledger.check()
+
+
 def test_fits_in_forks_and_in_a_running_loop(plain, ledger, dose):
     def fit():
         return weights_of(carre.fit(X, **QUICK))

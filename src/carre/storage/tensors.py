@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from carre.backend.surroundings import DrawingFrom
 from carre.boundary import ArgumentError, is_integer
 from carre.fields import NeuralField
 from carre.fitting import of_flat_points
@@ -132,7 +133,7 @@ def rebuild(
         if plan["needs"] != name and given is not None:
             raise LoadArgumentError(name, f"be None: this geometry is not one around a {name} of the user's own")
     # The weights that are drawn here do not stay; the caller's random numbers do.
-    with torch.random.fork_rng(devices=[]):
+    with DrawingFrom(torch.Generator()):
         model = copy.deepcopy(network) if network is not None else rebuild_model(plan["architecture"])
     if denoiser is not None and isinstance(model, MetricModel):
         # A model of its own: with this mean it is no longer what its architecture says.
