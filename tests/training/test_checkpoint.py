@@ -264,3 +264,23 @@ def test_ctrl_c_changes_nothing_where_it_is_not_wanted_and_in_threads():
     thread.start()
     thread.join()
     assert found == [signal.default_int_handler]
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_who_asks_to_end_waits_for_the_end_of_a_step_where_that_means_ctrl_c(name):
+    number = getattr(signal, name)
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        with postponed() as interruption:
+            signal.raise_signal(number)
+            with pytest.raises(KeyboardInterrupt):
+                interruption.happen()
+        assert signal.getsignal(number) is signal.default_int_handler
+    finally:
+        signal.signal(number, before)
+
+
+def test_a_program_that_does_not_take_it_for_ctrl_c_keeps_its_handler():
+    before = signal.getsignal(signal.SIGTERM)
+    with postponed():
+        assert signal.getsignal(signal.SIGTERM) is before
