@@ -128,7 +128,12 @@ def test_fits_at_every_scale(ledger: Ledger, kind: Any, dose: Callable[[int, int
             )
             return Verdict.RIGHT if all(equal) else Verdict.WRONG
 
-        ledger.ask(f"1e{power}", lambda x=x: answers(fitted(x), x), names=("X", "samples", "bandwidth"), verdict=same)  # type: ignore[misc]
+        ledger.ask(
+            f"1e{power}",
+            lambda x=x: answers(fitted(x), x),
+            names=("X must", "samples must", "bandwidth must"),
+            verdict=same,
+        )  # type: ignore[misc]
     ledger.check(least=dose(3, 8))
 
 

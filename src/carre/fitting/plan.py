@@ -30,6 +30,7 @@ _SLACK = 1e-6
 # A network that sees the whole tells no points apart that are nearer together than that share of it; where a tenth of
 # the samples makes the whole so large, they are no part of a shape.
 _LEAST_RESOLVED, _MOST_FAR = 1e-2, 0.1
+_LARGEST = 1e35
 _LOOKED_AT, _FEWEST_LOOKED_AT, _MOST_NAMED = 2**22, 100, 5
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 8, 20_000
 # Weights, gradients, two moments of Adam, the average, and the best of it.
@@ -208,7 +209,7 @@ def make_plan(
     reduce = settings.reduce and settings.is_default and unet is None
     in_order = rest.sorted() if isinstance(rest, Rows) else rest
     frame = AffineFrame.of(in_order, reduce=reduce)
-    _check_far_rows(samples, frame.scale)
+    _check_extent(samples, frame.scale)
     noise = _noise(settings, frame, rest, is_image=sample_shape is not None)
     if noise.value > 0 and reduce:
         frame = AffineFrame.of(in_order, noise=noise.value)
@@ -240,8 +241,11 @@ def make_plan(
     return replace(plan, config=replace(plan.config, gives_up=plan.harder() is not None))
 
 
-def _check_far_rows(samples: Samples, scale: float) -> None:
-    """Refuse samples of which a few lie so far away that all others are one point in the units of the whole."""
+def _check_extent(samples: Samples, scale: float) -> None:
+    """Refuse sizes beyond float32, and a few rows so far away that all others are one point beside them."""
+    if not 1 / _LARGEST < scale < _LARGEST:
+        must = f"have a size from {1 / _LARGEST:g} to {_LARGEST:g}, as scales are trained in float32"
+        raise ArgumentError("X", must, got=f"{scale:g}", remedy="Multiply it by a constant")
     n, dim = samples.shape
     some = samples[:: max(1, n // max(_FEWEST_LOOKED_AT, _LOOKED_AT // dim))].double()
     middle = some.median(0).values
