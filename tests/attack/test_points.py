@@ -17,7 +17,7 @@ from carre.data import ImageDataset, Table, write_table
 from carre.data.image_dataset import SYMMETRIC
 from carre.fitting import accept_samples
 from carre.neighbors import build_index
-from carre.plots.panels import as_numbers
+from carre.plots.panels import as_array
 from carre.report._inputs import as_column
 from carre.toolkit import choose_kernel, estimate_noise, path, project
 from carre.toolkit.bridges import DiffusionCarreDuChamp
@@ -221,6 +221,6 @@ def test_masks_hide_nothing_anywhere(ledger: Ledger, tmp_path: pathlib.Path) -> 
         ledger.ask(case, call, verdict=lambda answer: Verdict.WRONG)
     column = as_column(np.ma.array([0.5, 1.5, 2.5], mask=[0, 1, 0]), 3, name="x", argument="labels")
     ledger.note("labels of a report", Verdict.RIGHT if np.isnan(column.values[1]) else Verdict.WRONG)
-    drawn = as_numbers(np.ma.array([0.5, 1.5], mask=[0, 1]))
+    drawn = as_array(np.ma.array([0.5, 1.5], mask=[0, 1]), "values")
     ledger.note("numbers that are drawn", Verdict.RIGHT if np.isnan(drawn[1]) else Verdict.WRONG)
     ledger.check(least=12)
