@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from numbers import Real
@@ -145,6 +146,16 @@ class Points:
             return answer.reshape(len(answer), -1) if is_images else answer
 
         return of_flat_points
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """Write the first of many names.
+
+    Example:
+        >>> listed(["x", "y", "z"], 2)
+        'x, y, …'
+    """
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 
 
 def is_integer(value: Any) -> bool:

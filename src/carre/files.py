@@ -38,8 +38,8 @@ _LONGEST_NAME = 200
 _held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
 # A path as people write it.
 AnyPath = str | os.PathLike[str]
-# What is packed may unpack to so many bytes, and to so many times its own size: tables stay below a hundred times.
-_ALWAYS_UNPACKED, _MOST_TIMES = 2**26, 250
+# What is packed may unpack to so many bytes, and to so many times its own size; a thousand is what gzip can do.
+_ALWAYS_UNPACKED, _MOST_TIMES = 2**26, 500
 # A damaged file is a program of random instructions: its reader can fail in any of these ways.
 _FAILURES: tuple[type[Exception], ...] = (
     *(ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, OSError, RuntimeError, SyntaxError),

@@ -16,7 +16,7 @@ from torch import Tensor
 from carre import toolkit
 from carre.arguments import as_device, check_arguments
 from carre.backend import Progress, working_memory
-from carre.boundary import ArgumentError, Points, as_bandwidth, as_dense, as_images, as_points, is_integer
+from carre.boundary import ArgumentError, Points, as_bandwidth, as_dense, as_images, as_points, is_integer, listed
 from carre.data import Normalization, Table
 from carre.data.frames import FrameNames, is_frame, read_frame, refuse_anndata
 from carre.fields import Bandwidth, DataField, MetricField
@@ -471,10 +471,9 @@ def columns_of(table: Table, wanted: tuple[str, ...] | None, name: str) -> np.nd
     names = table.names
     if wanted is None or names is None or names == wanted:
         return table.values
-    missing = [column for column in wanted if column not in names]
+    places = {column: i for i, column in enumerate(names)}
+    missing = [column for column in wanted if column not in places]
     if missing:
-        got = f"none called {', '.join(missing)}"
-        must, remedy = f"have the columns of the fit, {', '.join(wanted)}", "Add them, or rename its columns"
-        raise ArgumentError(name, must, got=got, remedy=remedy)
-    order = [list(names).index(column) for column in wanted]
-    return table.values[:, order]
+        must, got = f"have the columns of the fit, {listed(wanted)}", f"none called {listed(missing)}"
+        raise ArgumentError(name, must, got=got, remedy="Add them, or rename its columns")
+    return table.values[:, [places[column] for column in wanted]]

@@ -27,7 +27,7 @@ def as_parquet(columns, **options):
     return buffer.getvalue()
 
 
-def many_groups(file, n_groups=40):
+def many_groups(file, n_groups=16):
     """A column of zeros, of which a million rows take a few bytes."""
     group = pa.table({"x": np.zeros(10**6)})
     with parquet.ParquetWriter(file, group.schema) as writer:

@@ -112,7 +112,7 @@ def bad_images():
         "a.tif",
         lambda file: file.write_bytes(encoded(Image.new("1", (13_000, 13_000)), "TIFF", compression="group4")),
     )
-    yield "a.webp", lambda file: file.write_bytes(encoded(Image.new("RGB", (16_000, 9_000)), "WEBP", method=0))
+    yield "a.webp", lambda file: file.write_bytes(encoded(Image.new("RGB", (9_000, 4_500)), "WEBP", method=0))
     for kind in ("PNG", "GIF", "BMP", "TIFF", "WEBP", "JPEG"):
         yield f"a.{kind.lower()}", lambda file, kind=kind: bombs.sparse(file, good[kind])
     chunk = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 2**31 - 1) + b"iCCP"

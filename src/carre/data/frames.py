@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from carre.boundary import ArgumentError
+from carre.boundary import ArgumentError, listed
 from carre.data.table import Table, checked
 from carre.files import AnyPath, DamagedFileError, check_memory, check_unpacked, damage, existing_file
 
@@ -104,7 +104,7 @@ def read_frame(frame: Any, wanted: Sequence[str] | None, *, name: str) -> tuple[
     if names_of(frame, name) is not None and wanted is not None:
         missing = [column for column in wanted if column not in frame.columns]
         if missing:
-            must, got = f"have the columns of the fit, {', '.join(wanted)}", f"none called {', '.join(missing)}"
+            must, got = f"have the columns of the fit, {listed(wanted)}", f"none called {listed(missing)}"
             raise ArgumentError(name, must, got=got, remedy="Add them, or rename its columns")
         frame = frame[list(wanted)]
     columns = list(frame.columns)
@@ -115,7 +115,7 @@ def read_frame(frame: Any, wanted: Sequence[str] | None, *, name: str) -> tuple[
     if text:
         rest = [column for column in columns if column not in text]
         remedy = f"Choose columns of numbers, as with {name}[{rest[:_MOST_NAMES]!r}{' …' * (len(rest) > _MOST_NAMES)}]"
-        got = f"text or other things in {_listed(list(map(repr, text)))}"
+        got = f"text or other things in {listed(list(map(repr, text)), _MOST_NAMES)}"
         raise ArgumentError(name, "hold numbers", got=got, remedy=remedy if rest else "It has none")
     table = np.stack([numbers for numbers in values if numbers is not None], 1)
     index = frame.index if kind == "pandas" else range(len(table))
@@ -157,7 +157,7 @@ def _check_missing(values: np.ndarray, columns: Sequence[Any], index: Any, name:
         return
     rows, (row, column) = np.flatnonzero(bad.any(1)), np.argwhere(bad)[0].tolist()
     what = "missing" if np.isnan(values[row, column]) else "infinite"
-    named = _listed([repr(index[i]) for i in rows[: _MOST_NAMES + 1]])
+    named = listed([repr(index[i]) for i in rows[: _MOST_NAMES + 1]], _MOST_NAMES)
     count, n_rows = int(bad.sum()), f"{len(rows):,} row{'s' * (len(rows) > 1)}"
     got = f"{count:,} cell{'s' * (count > 1)} that {'are' if count > 1 else 'is'} not, in {n_rows} ({named})"
     got += f": the first is {what}, in column {columns[column]!r}"
@@ -167,10 +167,6 @@ def _check_missing(values: np.ndarray, columns: Sequence[Any], index: Any, name:
     remedy = f"Leave such rows out, as with {keeping if np.isinf(values).any() else easy}, or fill them in"
     remedy = remedy.replace("X", name)
     raise ArgumentError(name, "be finite; it contains NaN or infinity", got=got, remedy=remedy)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
 
 
 def refuse_anndata(given: Any, name: str) -> None:

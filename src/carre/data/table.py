@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from carre.boundary import ArgumentError, as_array
+from carre.boundary import ArgumentError, as_array, listed
 from carre.data._delimited import INDEX, CellError, as_written, read_delimited
 from carre.data.arrays import array_shapes, mapped_array, read_arrays
 from carre.files import (
@@ -41,8 +41,8 @@ _ROWS_AT_ONCE = 2**16
 _LONGEST_FOOTER = 2**28
 # Where rows are left out, the numbers of the others stand in a column of this name.
 _ROW = "row"
-# How many names are listed, and with how many one that is not there is compared.
-_MOST_NAMES, _COMPARED = 8, 10_000
+# With how many names one that is not there is compared.
+_COMPARED = 10_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -186,13 +186,9 @@ class _Choice:
             must = f"be numbers from 0 to {n_columns - 1} for {self.file}{known}"
             raise ArgumentError(argument, must, got=repr(str(column)))
         near = difflib.get_close_matches(str(column), [*places][:_COMPARED], 3, 0.5)
-        hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"There are {_listed([*places])}"
+        hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"There are {listed([*places])}"
         must = f"be among the columns of {self.file}; there is no {str(column)!r}"
         raise ArgumentError(argument, must, remedy=hint)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
 
 
 def _of_columns(
@@ -210,7 +206,7 @@ def _of_columns(
         raise ArgumentError("columns", must, remedy="Choose others")
     numeric = [i for i in wanted if i not in text]
     if not numeric:
-        raise ArgumentError("path", f"hold a column of numbers; {choice.file} has only {_listed(called)}, without any")
+        raise ArgumentError("path", f"hold a column of numbers; {choice.file} has only {listed(called)}, without any")
     values, taken_out = np.stack([columns[i] for i in numeric], axis=1), set(numeric)
     other = {called[i]: column for i, column in enumerate(columns) if i not in taken_out}
     taken = None if names is None else tuple(names[i] for i in numeric)
@@ -288,7 +284,7 @@ def _how_many(n_missing: int, dropped: tuple[int, ...], lines: np.ndarray | None
         return ""
     rows = f"{len(dropped):,} row{'s' * (len(dropped) > 1)}"
     named = f"{'number' if lines is None else 'line'}{'s' * (len(dropped) > 1)}"
-    named += f" {_listed([str(place) for place in dropped])}"
+    named += f" {listed([str(place) for place in dropped])}"
     return f", as {'is' if n_missing == 2 else 'are'} {n_missing - 1:,} more; all are in {rows}, {named}"
 
 
