@@ -153,8 +153,10 @@ def test_postscript_is_not_handed_to_its_interpreter(tmp_path, monkeypatch, suff
 
 def test_more_images_than_memory_are_refused(tmp_path):
     (tmp_path / "a.png").write_bytes(encoded(COLOR, "PNG"))
+    for number in range(1000):
+        os.link(tmp_path / "a.png", tmp_path / f"{number}.png")
     with pytest.raises(ArgumentError, match=r"images must fit in memory; got .* Give a smaller size, or a limit"):
-        load_image_folder(tmp_path, size=10**7)
+        load_image_folder(tmp_path, size=16_384, mode="RGB")
 
 
 def test_damaged_copies_of_good_images(ledger, tmp_path, dose):

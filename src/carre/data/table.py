@@ -243,8 +243,9 @@ def checked(
     """Refuse what is not finite, and say where it is; leave rows with missing cells out, where that was asked."""
     if 0 in values.shape:
         raise ArgumentError("path", f"hold at least one row and one column; {file} has shape {values.shape}")
-    if values.dtype.kind != "f":
-        values = values.astype(np.float64)
+    is_usual = values.dtype.kind == "f" and values.dtype.itemsize <= 8
+    # What is in the order of this machine, a mapped file for example, stays as it is.
+    values = values.astype(values.dtype.newbyteorder("=") if is_usual else np.float64, copy=False)
     places = np.arange(len(values)) if lines is None else lines
     is_whole, n_missing = np.ones(len(values), dtype=bool), 0
     for start in range(0, len(values), _ROWS_AT_ONCE):
