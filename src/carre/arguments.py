@@ -9,6 +9,7 @@ import operator
 import os
 import reprlib
 import sys
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from numbers import Real
@@ -31,25 +32,28 @@ _MADE_BY |= {"ScaleProfile": "Fits with a given bandwidth have none"}
 _LARGEST, _EXACT = 2**63 - 1, 2**53
 _MOST = dict.fromkeys(("width", "rank", "channels", "patch", "size", "crop", "n_outputs"), 2**14)
 _MOST |= dict.fromkeys(("n_nodes", "n_steps", "n_probes", "ambient_dim", "oversampling"), 10**5)
-_MOST |= {
-    "n_blocks": 1000,
-    "power_iterations": 1000,
-    "batch_size": 2**20,
-    "polish_batch": 2**20,
-    "n": 10**8,
-    "n_draws": 10**8,
-}
+_MOST |= dict.fromkeys(("n_blocks", "power_iterations"), 1000) | dict.fromkeys(("batch_size", "polish_batch"), 2**20)
+_MOST |= dict.fromkeys(("n", "n_draws"), 10**8) | dict.fromkeys(("max_steps", "max_sweeps"), 10**9)
 _LEAST = dict.fromkeys(("width", "n_blocks", "in_features", "out_features", "n_outputs"), 1)
 _MOST |= dict.fromkeys(("in_features", "out_features", "dim"), 2**24)
 _short = reprlib.Repr()
 _short.maxother = _short.maxstring = 80
 
 
+class _Door(threading.local):
+    """Whether this thread is inside of a checked call: what the house tells itself is trusted, and costs nothing."""
+
+    is_passed = False
+
+
+_door = _Door()
+
+
 def check_arguments(call: _Called) -> _Called:
     """Check the arguments of a public call by its annotations; of a class, those of its public calls.
 
     Numbers, flags, texts, functions and objects come in as Python's own: an ``np.int8(3)`` is a 3. Data, which are
-    annotated with ``Any``, are left to the call.
+    annotated with ``Any``, are left to the call. Calls inside of a checked one are trusted.
 
     Example:
         >>> @check_arguments
@@ -75,12 +79,18 @@ def check_arguments(call: _Called) -> _Called:
 
     @wraps(call)
     def _asked(*given: Any, **options: Any) -> Any:
+        if _door.is_passed:
+            return call(*given, **options)
         if not kinds:
             kinds.update(_kinds_of(call))
         first = [as_kind(value, kinds[name], name=name) for name, value in zip(names, given, strict=False)]
         rest = {name: as_kind(value, kinds.get(name, ()), name=name) for name, value in options.items()}
         _check_sizes({**dict(zip(names, first, strict=False)), **rest}, kinds)
-        return call(*first, *given[len(names) :], **rest)
+        _door.is_passed = True
+        try:
+            return call(*first, *given[len(names) :], **rest)
+        finally:
+            _door.is_passed = False
 
     _asked.is_checked = True  # type: ignore[attr-defined]
     return _asked  # type: ignore[return-value]
@@ -184,7 +194,10 @@ def _as_function(value: Any, kind: Any) -> Any:
     wanted = get_args(kind)[0]
     if not callable(value):
         raise TypeError
-    if wanted is not ... and not isinstance(value, torch.nn.Module):
+    code = getattr(value, "__code__", None)
+    if wanted is ... or isinstance(value, torch.nn.Module):
+        return value
+    if code is None or (code.co_argcount, code.co_kwonlyargcount) != (len(wanted), 0):
         try:
             signature = inspect.signature(value)
         except ValueError:  # functions of C may have none
@@ -230,9 +243,17 @@ def as_device(value: Any, *, name: str = "device") -> torch.device:
 
 
 def _as_instance(value: Any, kind: Any) -> Any:
-    if isinstance(value, type) or not (_is_array if hasattr(kind, "dim_str") else isinstance)(value, kind):
-        raise TypeError
+    if (type(value), kind) not in _instances:
+        is_array = hasattr(kind, "dim_str")
+        if isinstance(value, type) or not (_is_array if is_array else isinstance)(value, kind):
+            raise TypeError
+        # To ask whether something is like a field takes long.
+        if not is_array:
+            _instances.add((type(value), kind))
     return value
+
+
+_instances: set[tuple[type, Any]] = set()
 
 
 def _is_array(value: Any, kind: Any) -> bool:

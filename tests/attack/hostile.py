@@ -93,7 +93,7 @@ def may_be(argument: str, parameter: inspect.Parameter, value: Any) -> bool:
         fits = any(mark in text for mark in _MANY)
     else:
         fits = any(kind.__name__ in text for kind in type(value).__mro__[:-1])
-        fits = fits or ("MetricField" in text or ("object" in parts and hasattr(value, "denoise")))
+        fits = fits or ("MetricField" in text or ("object" in parts and callable(value)))
     return fits
 
 

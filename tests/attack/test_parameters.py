@@ -20,7 +20,13 @@ from tests.attack.more_calls import CALLS
 from tests.attack.public import attacked
 
 # What errors call an argument that comes from elsewhere.
-ALSO = {"low": ("bandwidth range",), "high": ("bandwidth range",), "drawing": ("axes",), "kind": ("index",)}
+ALSO = {
+    "low": ("bandwidth range",),
+    "high": ("bandwidth range",),
+    "drawing": ("axes",),
+    "kind": ("index",),
+    "bandwidth_range": ("bandwidth range",),
+}
 ALSO |= {"path": ("the output", "file", "folder"), "name_or_folder": ("folder", "path")}
 # Of another kind or size than what stands beside it: the sentence may name either.
 EITHER = {
@@ -35,9 +41,11 @@ EITHER = {
     "profile",
     "bandwidths",
     "denoiser",
+    "X",
 }
 # Kept for later, and checked when a curve is drawn; columns of a table; and NaN is an answer where there is no plane.
 KEPT = {
+    ("Normalization", "mean"),
     ("sectional_curvature", "bandwidth"),
     ("Geodesic", "samples"),
     ("EnergyGeodesic", "samples"),

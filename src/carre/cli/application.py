@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import sys
@@ -67,7 +68,7 @@ def describe(error: Exception) -> tuple[str, int]:
         sentence = f"{error.strerror[0].lower()}{error.strerror[1:]}: {error.filename or 'nothing could be written'}"
     # A place that nothing can be written to is wrong input; a disk that is full is none.
     failed = error.__cause__ if type(error).__name__ == "UnwritableError" else error
-    if isinstance(failed, _WRONG_INPUT):
+    if isinstance(failed, _WRONG_INPUT) or getattr(failed, "errno", None) == errno.ENAMETOOLONG:
         return sentence, _WRONG
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return "there is not enough memory; give fewer samples, or another --device", _FAILED

@@ -123,7 +123,8 @@ def column_concerns(
         holds 3 whole numbers only ('kind',)
         has more than 99% of the variance ('id',)
     """
-    points = as_points(values[:_LOOKED_AT], name="values").tensor.detach().cpu()
+    some = values[:_LOOKED_AT] if len(getattr(values, "shape", ())) == 2 else values
+    points = as_points(some, name="values").tensor.detach().cpu()[:_LOOKED_AT]
     n, dim = points.shape
     called = np.array([str(i) for i in range(dim)] if names is None else list(names), dtype=object)
     if len(called) != dim:

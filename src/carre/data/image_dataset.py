@@ -125,10 +125,10 @@ def _numbers(values: Any) -> tuple[float, ...]:
     """Turn one or several numbers into a tuple; what is none of them into an empty one."""
     try:
         several = (values,) if np.ndim(values) == 0 else tuple(values)
-        # Python would take "1" for a number.
-        is_text = any(isinstance(value, (str, bytes)) for value in several)
-        return () if is_text else tuple(float(value) for value in several)
-    except (TypeError, ValueError, RuntimeError):
+        # Python would take "1" and True for numbers.
+        is_other = any(isinstance(value, (str, bytes, bool, np.bool_)) for value in several)
+        return () if is_other else tuple(float(value) for value in several)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         return ()
 
 

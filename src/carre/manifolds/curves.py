@@ -13,7 +13,7 @@ from torch import Tensor
 from carre.backend.modes import forward_mode
 from carre.boundary import ArgumentError
 from carre.manifolds.finite import FiniteSet
-from carre.manifolds.manifold import Manifold, Options, Posterior
+from carre.manifolds.manifold import Manifold, Options, Posterior, checked_points
 
 # Gauss–Legendre nodes per panel of an open curve.
 _PANEL = 16
@@ -76,6 +76,7 @@ class Curve(Manifold):
         The steps converge quadratically at points on the curve, and linearly off it. On the outer side of a bend,
         farther than its radius, whole steps lead away: one that does is not taken, and later ones are half as long.
         """
+        points = checked_points(points, self.ambient_dim)
         nodes = self._quadrature.samples.to(points)
         nearest = torch.cat([torch.cdist(part, nodes).argmin(-1) for part in torch.split(points, 1024)])
         parameters = self._parameters.to(points)[nearest]

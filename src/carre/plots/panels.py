@@ -12,7 +12,6 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from torch import Tensor
 
 from carre.boundary import as_numbers, as_points
 from carre.files import visible
@@ -134,8 +133,7 @@ def as_label(name: object) -> str:
 
 def as_planar(points: Any, *, name: str = "points") -> np.ndarray:
     """Check points or vectors of the plane, and return them as an array."""
-    given = points.detach().cpu() if isinstance(points, Tensor) else points
-    array: np.ndarray = as_points(given, name=name).tensor.numpy()
+    array: np.ndarray = as_points(points, name=name).tensor.detach().cpu().numpy()
     if array.shape[1] != 2:
         raise ValueError(
             f"{name} must have 2 columns to be drawn in the plane; got {array.shape[1]}. Give two of the columns, "

@@ -99,6 +99,9 @@ def estimate_noise(samples: Any, *, generator: torch.Generator | None = None) ->
     return _judge(seen, n)
 
 
+_LARGEST = 1e300
+
+
 def noise_setting(noise: Any) -> str | float:
     """Check what a fit is told about noise: "auto", or its deviation.
 
@@ -108,7 +111,8 @@ def noise_setting(noise: Any) -> str | float:
     """
     if isinstance(noise, str) and noise == "auto":
         return "auto"
-    if isinstance(noise, bool) or not isinstance(noise, Real) or not 0 <= float(noise) < math.inf:
+    number: Any = math.nan if isinstance(noise, bool) or not isinstance(noise, Real) else noise
+    if not 0 <= number <= _LARGEST:
         raise ArgumentError("noise", "be 'auto', or a standard deviation of at least 0", got=shown(noise))
     return float(noise)
 
