@@ -75,7 +75,8 @@ def may_be(argument: str, parameter: inspect.Parameter, value: Any) -> bool:
     """Say whether an argument may be a value, by its annotation, so that an answer is no wonder."""
     text = str(parameter.annotation)
     parts = [part.strip() for part in text.split("|")]
-    if argument in _FREE or is_function(parameter, value):
+    is_denoiser = "object" in parts and (callable(value) or hasattr(value, "denoise"))
+    if argument in _FREE or is_denoiser or is_function(parameter, value):
         fits = True
     elif value is None:
         fits = bool({"None", "Any", "object"} & set(parts)) or parameter.default is None
@@ -93,7 +94,7 @@ def may_be(argument: str, parameter: inspect.Parameter, value: Any) -> bool:
         fits = any(mark in text for mark in _MANY)
     else:
         fits = any(kind.__name__ in text for kind in type(value).__mro__[:-1])
-        fits = fits or ("MetricField" in text or ("object" in parts and callable(value)))
+        fits = fits or "MetricField" in text
     return fits
 
 

@@ -34,6 +34,7 @@ EITHER = {
     "geometry",
     "self",
     "samples",
+    "values",
     "model",
     "manifold",
     "metric",

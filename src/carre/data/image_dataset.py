@@ -7,6 +7,7 @@ import operator
 import reprlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,7 @@ def _numbers(values: Any) -> tuple[float, ...]:
     try:
         several = (values,) if np.ndim(values) == 0 else tuple(values)
         # Python would take "1" and True for numbers.
-        is_other = any(isinstance(value, (str, bytes, bool, np.bool_)) for value in several)
+        is_other = any(isinstance(value, bool) or not isinstance(value, (Real, Tensor)) for value in several)
         return () if is_other else tuple(float(value) for value in several)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         return ()
