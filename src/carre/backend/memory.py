@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
+
+from carre.boundary import ArgumentError
 
 # Beyond this, larger blocks are not faster: a GPU is busy, a CPU has left its caches.
 _LARGEST = {"cuda": 4 * 2**30, "cpu": 2**27}
@@ -83,6 +86,47 @@ def available_memory(device: torch.device) -> int:
         return _UNKNOWN
 
 
+def check_room(n_bytes: int, device: torch.device, *, name: str, what: str, remedy: str) -> None:
+    """Refuse what does not fit into memory, before it is computed.
+
+    Example:
+        >>> room = {"name": "X", "what": "the answer", "remedy": "Ask for less"}
+        >>> check_room(2**60, torch.device("cpu"), **room)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        carre.boundary.ArgumentError: X must leave room in memory for the answer, 1,152,921,504.6 GB; ...
+    """
+    if n_bytes <= _LARGEST["cpu"]:
+        return
+    free = available_memory(device) if device.type == "cuda" else _room_of_process()
+    if n_bytes > free:
+        must = f"leave room in memory for {what}, {n_bytes / 1e9:,.1f} GB"
+        raise ArgumentError(name, must, got=f"{free / 1e9:,.1f} GB that are free", remedy=remedy)
+
+
+def check_room_for_all(first: Sequence[Tensor], done: int, count: int) -> None:
+    """Refuse to go on where the answers to all do not fit into memory, as the first of them show."""
+    # Held in parts, and then in one.
+    n_bytes = 2 * sum(part.numel() * part.element_size() for part in first) * count // done
+    what, remedy = f"the answer at all {count:,}", "Ask at fewer of them at a time"
+    check_room(n_bytes, first[0].device, name="points", what=what, remedy=remedy)
+
+
+def _room_of_process() -> int:
+    """Return the bytes that this process may still take: files that are kept in memory give way, a limit does not."""
+    free = available_memory(torch.device("cpu"))
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free = max(free, 1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
+    with suppress(ImportError, OSError, ValueError):
+        import resource  # noqa: PLC0415  (not on Windows)
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        taken = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+        free = free if limit == resource.RLIM_INFINITY else min(free, max(0, limit - taken))
+    return free
+
+
 def checked_memory(memory: int | None) -> int | None:
     """Check a bound on the memory of temporary results.
 
@@ -128,6 +172,8 @@ def in_parts(
     for part in zip(*(torch.split(batch, size) for batch in batches), strict=True):
         results.append(function(*part))
         done += len(part[0])
+        if len(results) == 1 and done < len(first):
+            check_room_for_all(results[0] if isinstance(results[0], tuple) else results, done, len(first))
         if progress is not None:
             progress(done / len(first))
     if isinstance(results[0], tuple):

@@ -75,25 +75,18 @@ class Rows:
 
     def whole(self) -> Float[Tensor, "n dim"]:
         """Hold all rows after all, with no more than one copy of them at any time."""
-        found = self._first.new_empty(self.shape)
-        for start, part in zip(range(0, len(self), rows_at_once(self)), in_blocks(self), strict=True):
-            found[start : start + len(part)] = part
+        found, start = self._first.new_empty(self.shape), 0
+        for part in in_blocks(self):
+            found[start : (start := start + len(part))] = part
         return found
 
 
 Samples: TypeAlias = Float[Tensor, "_ _"] | Rows
-"""Samples as a tensor, or as rows that stay where they are."""
-
-
-def rows_at_once(samples: Samples) -> int:
-    """Return how many rows to make anything of at a time."""
-    n, dim = samples.shape
-    # A row is made of all that it has in the table.
-    dim = max(dim, samples.table.shape[1]) if isinstance(samples, Rows) else dim
-    return max(1, min(_ROWS_AT_ONCE, n if n * dim <= LARGE else _NUMBERS_AT_ONCE // dim))
 
 
 def in_blocks(samples: Samples) -> Iterator[Float[Tensor, "m dim"]]:
-    """Go through samples in blocks: a copy of all of them may not fit."""
-    size = rows_at_once(samples)
-    return (samples[start : start + size] for start in range(0, len(samples), size))
+    """Go through samples in blocks, as long as rows are in their table: a copy of all of them may not fit."""
+    n, dim = samples.shape
+    dim = max(dim, samples.table.shape[1]) if isinstance(samples, Rows) else dim
+    size = max(1, min(_ROWS_AT_ONCE, n if n * dim <= LARGE else _NUMBERS_AT_ONCE // dim))
+    return (samples[start : start + size] for start in range(0, n, size))

@@ -203,7 +203,7 @@ def _plan(
         device=choose_device(device, accepted.points.tensor),
         sample_shape=accepted.points.sample_shape,
     )
-    n_parameters, memory = plan.costs()
+    n_parameters, *memory = plan.costs()
     return {
         "n_samples": len(plan.samples),
         "dim": plan.samples.shape[1],
@@ -219,7 +219,7 @@ def _plan(
         "max_seconds": plan.config.max_seconds,
         "batch_size": plan.config.batch_size,
         "device": str(plan.device),
-        "memory": memory,
+        "memory": sum(memory),
         "scale": scale,
         "concerns": accepted.concerns(),
     }

@@ -129,13 +129,10 @@ def column_concerns(
     called = np.array([str(i) for i in range(dim)] if names is None else list(names), dtype=object)
     if len(called) != dim:
         raise ArgumentError("names", f"be as many as the columns, {dim}", got=len(called))
-    # In units of the largest number, whose square may overflow.
+    # In units of the largest number, whose square may overflow; by column: a copy of all may not fit.
     unit = max(float(torch.linalg.vector_norm(points, math.inf)), np.finfo(np.float64).tiny)
-    # One column at a time: a copy of all may not fit.
     seen = [_Column.of(column.double().numpy(), unit) for column in points.mT]
-    looks = [_numbering(seen, called), _categories(seen, called, n)]
-    if units_matter:
-        looks.append(_units(seen, called))
+    looks = [_numbering(seen, called), _categories(seen, called, n), *([_units(seen, called)] if units_matter else [])]
     return tuple(concern for look in looks for concern in look)
 
 

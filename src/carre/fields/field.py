@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from carre.backend.memory import check_room_for_all
 from carre.boundary import Points, as_bandwidth, as_points, checked_answer
 from carre.metric import Metric
 
@@ -157,7 +158,11 @@ def trusted(field: MetricField) -> MetricField:
 
 def metric_in_parts(field: MetricField, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> Metric:
     """Compute G at checked points, no more of them at once than the field holds."""
-    parts = [trusted(field).metric(y, s) for y, s in _parts(field, points, bandwidth)]
+    parts = list[Metric]()
+    for y, s in _parts(field, points, bandwidth):
+        parts.append(trusted(field).metric(y, s))
+        if len(parts) == 1 and len(y) < len(points):
+            check_room_for_all([parts[0]._rows], len(y), len(points))
     found = parts[0] if len(parts) == 1 else parts[0].joined(*parts[1:])
     checked_answer(found._rows, "metric", squared=True)
     return found

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from carre.backend.memory import progress_bar
+from carre.backend.memory import check_room, progress_bar
 from carre.backend.rows import Rows, Samples
 from carre.backend.surroundings import plain_surroundings
 from carre.boundary import LARGE, ArgumentError, Points, as_dense, as_images, as_points, check_size
@@ -27,6 +27,7 @@ from carre.fitting.plan import FitPlan, check_output, make_plan
 from carre.fitting.settings import FitSettings, choose_device
 from carre.geometry import Geometry, is_dataset
 from carre.matching import LogUniform
+from carre.metric import AffineFrame
 from carre.networks import UNetSettings
 from carre.toolkit import ScaleProfile, choose_bandwidth, rank_cuts_off
 from carre.training import (
@@ -256,6 +257,10 @@ def carry_out(
         >>> geometry.bandwidth, geometry.scale_profile is None, geometry.history.stop_reason  # the scale was given
         (0.5, True, 'budget spent')
     """
+    if plan.settings.is_default:
+        what = f"training a network of {plan.frame.hull_dim:,} coordinates"
+        remedy = "Give fewer columns, such as principal components, or a smaller rank, width or batch_size"
+        check_room(plan.costs()[2], plan.device, name="X", what=what, remedy=remedy)
     plan, model, rank, history = _train_plan(plan, callback, checkpoint)
     settings, frame, centered = plan.settings, plan.frame, plan.settings.method != "uncentered"
     noise = plan.noise.value
@@ -349,6 +354,11 @@ def _train(
 def _profile(plan: FitPlan, field: NeuralField, rank: int, supported_from: float, *, calibrated: bool) -> ScaleProfile:
     """Choose the scale on a grid of ratio about √2 inside the trained range."""
     samples = _selection(plan.clean, rank, plan.device)
+    if plan.frame.basis is not None and rank * plan.frame.basis.shape[0] * len(samples) > _NUMBERS_IN_SELECTION:
+        # Of long samples in the coordinates of their hull, in which G has the same eigenvalues.
+        hull, basis = AffineFrame(torch.zeros(field.frame.hull_dim), field.frame.scale), plan.frame.basis
+        samples = ((samples - field.frame.center.to(samples)) @ basis.to(samples)).float()
+        field = NeuralField(field.model, hull, ridge=field.ridge, noise=field.noise)
     low, high = plan.bandwidth_range
     return choose_bandwidth(
         field,

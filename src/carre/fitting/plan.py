@@ -35,8 +35,7 @@ _LOOKED_AT, _FEWEST_LOOKED_AT, _MOST_NAMED = 2**22, 100, 5
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 8, 20_000
 # Weights, gradients, two moments of Adam, the average, and the best of it.
 _COPIES_OF_WEIGHTS = 6
-# Of samples that are copied: as they were given, in the frame, and one to spare.
-_COPIES_OF_SAMPLES = 3
+_COPIES_OF_SAMPLES = 3  # Where they are copied: as they were given, in the frame, and one to spare.
 # Numbers that are kept for the way back, per unit of a residual block, and relative to those of a U-Net on its way.
 _NUMBERS_PER_UNIT, _KEPT_BY_UNET = 16, 4
 
@@ -160,9 +159,10 @@ class FitPlan:
         settings = replace(settings, n_blocks=max(settings.n_blocks, n_blocks))
         return replace(self, settings=settings, width=width, config=config)
 
-    def costs(self) -> tuple[int, int]:
-        """Return how many numbers would be learned, and a rough estimate of the bytes that training takes."""
-        model = self.build(torch.device("cpu"))
+    def costs(self) -> tuple[int, int, int]:
+        """Return how many numbers would be learned, and roughly the bytes that samples and training take."""
+        with torch.device("meta"):
+            model = self.build(torch.device("meta"))
         n_parameters = sum(weights.numel() for weights in model.parameters())
         unets = [part for part in model.modules() if isinstance(part, UNet)]
         per_point = (
@@ -172,8 +172,8 @@ class FitPlan:
         )
         per_point += self.rank * self.frame.hull_dim
         copies = 1 if isinstance(self.training, Rows) else _COPIES_OF_SAMPLES
-        of_samples = copies * math.prod(self.samples.shape)
-        return n_parameters, 4 * (_COPIES_OF_WEIGHTS * n_parameters + of_samples + self.config.batch_size * per_point)
+        of_training = 4 * (_COPIES_OF_WEIGHTS * n_parameters + self.config.batch_size * per_point)
+        return n_parameters, 4 * copies * math.prod(self.samples.shape), of_training
 
 
 def make_plan(

@@ -117,6 +117,7 @@ class ComplementMetric(Metric):
 
     def dense(self) -> Float[Tensor, "*batch dim dim"]:
         """Form G as D×D matrices. Costs D² numbers per point: for small D and for tests."""
+        self._check_room_for_dense()
         return self._total * self._identity(self.dim) - self.removed.mT @ self.removed
 
     def eigenvalues(self) -> Float[Tensor, "*batch dim"]:

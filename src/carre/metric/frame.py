@@ -147,8 +147,7 @@ def _span(samples: Samples, center: Float[Tensor, " ambient"], least: float) -> 
     weights = (vectors[:, kept] / values[kept].sqrt()).flip(1)
     rows, start = weights.new_zeros(weights.shape[1], samples.shape[1]), 0
     for part in _centered(samples, center):
-        rows += weights[start : start + len(part)].mT @ part
-        start += len(part)
+        rows += weights[start : (start := start + len(part))].mT @ part
     # The least of them have lost digits to the largest, and are orthogonal to them again.
     triangular = torch.linalg.cholesky(rows @ rows.mT)
     orthonormal: Tensor = torch.linalg.solve_triangular(triangular, rows, upper=False).mT

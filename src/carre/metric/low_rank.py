@@ -138,6 +138,7 @@ class LowRankMetric(Metric):
 
     def dense(self) -> Float[Tensor, "*batch dim dim"]:
         """Form G as D×D matrices. Costs D² numbers per point: for small D and for tests."""
+        self._check_room_for_dense()
         return self.factor.mT @ self.factor + self.ridge * self._identity(self.dim)
 
     def eigenvalues(self) -> Float[Tensor, "*batch leading"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from carre.arguments import as_kind
+from carre.backend.memory import check_room
 from carre.boundary import ArgumentError
 from carre.metric.spectrum import Spectrum
 
@@ -214,6 +216,12 @@ class Metric(ABC):
     @abstractmethod
     def _sample(self, normal: Callable[..., Tensor]) -> Tensor:
         """Draw v ~ N(0, G − λI) from standard normal numbers, of which ``normal(*shape)`` gives some for each draw."""
+
+    def _check_room_for_dense(self) -> None:
+        rows, count = self._rows, math.prod(self._rows.shape[:-2])
+        remedy = "Use what needs no dense matrices: apply, eigenvalues, tangent_basis"
+        what = f"{count:,} dense matrices of {self.dim:,} x {self.dim:,}"
+        check_room(count * self.dim**2 * rows.element_size(), rows.device, name="metric", what=what, remedy=remedy)
 
     def _identity(self, size: int) -> Float[Tensor, "size size"]:
         return torch.eye(size, dtype=self.dtype, device=self.device)

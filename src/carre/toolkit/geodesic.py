@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from carre.backend import Progress
+from carre.backend.memory import check_room
 from carre.backend.modes import with_gradients
 from carre.boundary import ArgumentError, checked_integer
 from carre.fields import Bandwidth, DataField, MetricField
@@ -35,6 +36,8 @@ from carre.toolkit.question import Pairs, Question, accepted, ask, check_number
 # Coarse curves only show the finer ones the way.
 _COARSE_SWEEPS = 5
 _LANDINGS = 2
+# A distance, which pair it is of, and whether it was found.
+_BYTES_PER_PAIR = 40
 _SHORTEST_STEP, _SHORTEST_ENERGY_STEP = 1 / 32, 1 / 64
 
 
@@ -301,9 +304,12 @@ def distances(
     sigma = question.bandwidth[:1]
     if bool((question.bandwidth != sigma).any()):
         raise ArgumentError("bandwidth", "be one number for all pairs", got=bandwidth)
+    placed = question.points if others is None else accepted(field, others, name="others").tensor.detach()
+    placed, n_pairs = placed.to(question.points), len(question.points) * len(placed)
+    remedy = "Ask for the distances to fewer others at a time"
+    check_room(_BYTES_PER_PAIR * n_pairs, placed.device, name="points", what=f"{n_pairs:,} distances", remedy=remedy)
     first = second = foot_points(question, question.points, question.bandwidth, dimension)
     if others is not None:
-        placed = accepted(field, others, name="others").tensor.detach().to(question.points)
         second = foot_points(question, placed, sigma.expand(len(placed)), dimension)
     graph = graph_for(question, samples)
     found = first.new_zeros(len(first), len(second))

@@ -16,8 +16,7 @@ from carre.backend.rows import Rows
 from carre.boundary import ArgumentError, as_points
 
 # Of the samples, so many at most, of which some are points to look around at.
-_MOST_SAMPLES, _MOST_POINTS, _FEWEST_SAMPLES, _MOST_NEIGHBORS = 16_384, 256, 80, 512
-_POINTS_AT_ONCE = 32
+_MOST_SAMPLES, _MOST_POINTS, _POINTS_AT_ONCE, _FEWEST_SAMPLES, _MOST_NEIGHBORS = 16_384, 256, 32, 80, 512
 # Decompositions of size D at every point. In fewer dimensions than four the lower half is one direction, which has
 # nothing to be alike with: the turns of a helix look like noise.
 _LEAST_DIM, _LARGEST_DIM, _LARGEST_DECOMPOSITIONS = 4, 512, 2**23
