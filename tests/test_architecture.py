@@ -14,6 +14,7 @@ ROOT = Path(carre.__file__).parent
 HOUSE = Path(__file__).parent.parent / "docs" / "house.py"
 # From the ground up: each room may import those before it, and none after it.
 ORDER = [
+    "text",
     "boundary",
     "arguments",
     "files",
@@ -37,7 +38,7 @@ ORDER = [
     "estimator",
     "cli",
 ]
-LONGEST, MOST_FILES, MOST_LINES = 500, 140, 26_300
+LONGEST, MOST_FILES, MOST_LINES = 500, 140, 26_900
 FILES = sorted(ROOT.rglob("*.py"))
 
 

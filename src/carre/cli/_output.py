@@ -19,7 +19,7 @@ from typing import Any
 import typer
 
 import carre
-from carre.files import visible
+from carre.text import visible
 
 # The command line as it was given, for pages and advice to quote.
 COMMAND: ContextVar[str] = ContextVar("COMMAND", default="carre")

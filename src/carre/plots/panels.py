@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from carre.boundary import as_numbers, as_points
-from carre.files import visible
+from carre.text import visible
 
 # The size of a picture of the plane, in inches.
 _PLANE = (6.4, 4.8)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from carre.files import visible
 from carre.report._content import ReportContent
 from carre.report._inputs import Column
 from carre.report._pictures import sprite
+from carre.text import visible
 
 _MISSING_BYTE, _MISSING_SHORT = 255, 65535
 _LARGEST_ARROW = 127

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from carre.backend.surroundings import plain_surroundings
 from carre.boundary import as_count
-from carre.files import alone, visible, write_whole
+from carre.files import alone, write_whole
 from carre.geometry import Geometry
 from carre.report._charts import curve_axes, gain_curves, histogram_axes, spectrum_axes
 from carre.report._content import ReportContent
@@ -23,6 +23,7 @@ from carre.report._inputs import as_destination, as_input, as_positive
 from carre.report._measuring import measure
 from carre.report._packing import as_json, numbers_of, pack_points
 from carre.report._pictures import path_picture, tangent_picture
+from carre.text import visible
 from carre.toolkit.question import telling
 from carre.training import linear_phase
 
