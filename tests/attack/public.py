@@ -22,7 +22,8 @@ _BASES = """
 """
 # Spoken between the rooms, with tensors that were checked at the door.
 _INNER = """
-    ArgumentError.worded BalancedScales.between CellError.worded Checkpoint.read Checkpoint.told Checkpoint.write
+    ArgumentError.worded BalancedScales.between CellError.worded Checkpoint.damaged Checkpoint.read
+    Checkpoint.told Checkpoint.write
     DataScale.balance DataScale.batch_size DataScale.evaluations DataScale.fills DataScale.harder
     DataScale.learning_rate DataScale.max_steps DataScale.mixed_precision DataScale.n_references
     DataScale.polish_batch DataScale.rank DataScale.round_steps DataScale.width DataScale.worth Flow.draw

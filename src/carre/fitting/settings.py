@@ -22,6 +22,8 @@ _OF_TABLES = {
     "n_blocks": "Give its sizes instead, with network=UNetSettings(n_blocks=...)",
     "block": "Leave it out; what can be chosen there is given with network=UNetSettings(...)",
 }
+# Eigenvalues along the data are 1: in float32, beside more than that they are nothing.
+MOST_RIDGE = 1e12
 METHODS = ("joint", "two-stage", "uncentered")
 
 
@@ -36,7 +38,7 @@ class FitSettings:
         >>> FitSettings(ridge=-1.0)
         Traceback (most recent call last):
             ...
-        carre.boundary.ArgumentError: ridge must be at least 0; got -1.0
+        carre.boundary.ArgumentError: ridge must be a number from 0 to 1e+12; got -1.0
     """
 
     rank: int | None = None
@@ -73,8 +75,8 @@ class FitSettings:
             raise ArgumentError("bandwidth", "be positive (it is a standard deviation)", got=self.bandwidth)
         if not 0 <= self.validation_fraction < 1:
             raise ArgumentError("validation_fraction", "lie in [0, 1)", got=self.validation_fraction)
-        if not self.ridge >= 0:
-            raise ArgumentError("ridge", "be at least 0", got=self.ridge)
+        if not 0 <= self.ridge <= MOST_RIDGE:
+            raise ArgumentError("ridge", f"be a number from 0 to {MOST_RIDGE:g}", got=self.ridge)
         object.__setattr__(self, "noise", noise_setting(self.noise))
         if self.noise not in ("auto", 0.0):
             self._check_noise(float(self.noise))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from carre.boundary import ArgumentError
-from carre.files import AnyPath, alone, beside, is_path, sync_names, write_whole, writing
+from carre.files import AnyPath, alone, beside, is_path, reason, sync_names, write_whole, writing
 from carre.geometry import Geometry
 from carre.storage._card import model_card
 from carre.storage._description import FORMAT, check, describe, understand
-from carre.storage.tensors import LoadError, pack
+from carre.storage.tensors import TENSORS, LoadError, TensorFile, fingerprint, pack, reading, size_of
 
-CONFIG, TENSORS, CARD = "config.json", "model.safetensors", "README.md"
+CONFIG, CARD = "config.json", "README.md"
+# A description is read as a whole: of more bytes, or of more values, it is none.
+_LARGEST_CONFIG, _MOST_GROUPS, _MOST_VALUES, _MOST_DIGITS = 2**24, 2**16, 2**20, 15
 
 
 def save(
@@ -64,7 +65,7 @@ def save(
     target = checked_target(folder)
     tensors = pack(geometry, dtype=dtype, n_landmarks=n_landmarks)
     content = serialize(tensors, metadata={"format": "pt"})
-    weights = {"file": TENSORS, "dtype": dtype or "float32", **_fingerprint(content)}
+    weights = {"file": TENSORS, "dtype": dtype or "float32", **fingerprint(content)}
     config = describe(geometry, weights=weights)
     page = model_card(geometry, config, tensors, name=target.name, more=card)
     text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -85,8 +86,8 @@ def read(
     """Read a geometry from a folder that exists. Nothing in it is executed; see `carre.load` for the arguments."""
     config = _read_config(folder)
     check(config)
-    tensors = _read_tensors(folder, config["weights"], verify)
-    return understand(config, tensors, device=device, network=network, denoiser=denoiser)
+    stored = TensorFile(folder / TENSORS, config["weights"], verify=verify)
+    return understand(config, stored, device=device, network=network, denoiser=denoiser)
 
 
 def as_path(value: Any, name: str, kind: str = "a path") -> Path:
@@ -132,51 +133,30 @@ def _is_saved_geometry(place: Path) -> bool:
     return isinstance(config, dict) and config.get("format") == FORMAT
 
 
-def _read(place: Path, name: str) -> bytes:
-    try:
-        return (place / name).read_bytes()
-    except FileNotFoundError as error:
-        raise LoadError(
-            f"{str(place)!r} must hold a saved geometry; it has no {name}. Copy the whole folder"
-        ) from error
-
-
 def _read_config(place: Path) -> Any:
-    content = _read(place, CONFIG)
+    """Read what says what a geometry is, not without knowing how much it is."""
+    file = place / CONFIG
+    size = size_of(file)
+    if size > _LARGEST_CONFIG:
+        raise LoadError(f"{CONFIG} must have at most {_LARGEST_CONFIG:,} bytes; it has {size:,}. Copy it again")
+    with reading(file), file.open("rb") as stream:
+        content = stream.read(_LARGEST_CONFIG)
+    for brackets, most in ((b"[{", _MOST_GROUPS), (b",", _MOST_VALUES)):
+        if sum(content.count(bytes((letter,))) for letter in brackets) > most:
+            raise LoadError(f"{CONFIG} must describe a geometry; it holds more than {most:,} values. Copy it again")
     try:
-        return json.loads(content)
-    except ValueError as error:
-        raise LoadError(f"config.json must be JSON; it is damaged or something else ({error})") from error
+        return json.loads(content, parse_constant=_refuse_constant, parse_int=_whole)
+    except (ValueError, RecursionError) as error:
+        raise LoadError(f"{CONFIG} must be JSON; it is damaged or something else ({reason(error)})") from error
 
 
-def _read_tensors(place: Path, expected: Any, verify: bool) -> dict[str, Tensor]:
-    """Read the tensors from exactly those bytes that were checked."""
-    from safetensors import SafetensorError  # noqa: PLC0415
-    from safetensors.torch import load as parse  # noqa: PLC0415
-
-    content = _read(place, TENSORS)
-    found = _fingerprint(content, digest=verify)
-    size = expected.get("bytes") if isinstance(expected, Mapping) else None
-    if not isinstance(size, int) or "sha256" not in expected:
-        raise LoadError("config.json must have 'bytes' and 'sha256' in 'weights'; it was cut or edited. Copy it again")
-    if found["bytes"] < size:
-        is_pointer = content.startswith(b"version https://git-lfs")
-        remedy = "It is a pointer of Git LFS: run `git lfs pull`" if is_pointer else "Copy it again"
-        raise LoadError(f"{TENSORS} is truncated: {found['bytes']} of {size} bytes. {remedy}")
-    if verify and found != {"bytes": size, "sha256": expected["sha256"]}:
-        raise LoadError(
-            f"{TENSORS} is not the file that was saved: its SHA-256 is {found['sha256']}, config.json says "
-            f"{expected['sha256']}. Copy both files again, or pass verify=False if you changed it yourself"
-        )
-    try:
-        # Copies lie in memory as torch likes it: how sums are rounded can depend on that.
-        return {name: tensor.clone() for name, tensor in parse(content).items()}
-    except SafetensorError as error:
-        raise LoadError(f"{TENSORS} must be a file of safetensors; it is damaged ({error}). Copy it again") from error
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no value of JSON")
 
 
-def _fingerprint(content: bytes, *, digest: bool = True) -> dict[str, Any]:
-    return {"bytes": len(content), **({"sha256": hashlib.sha256(content).hexdigest()} if digest else {})}
+def _whole(digits: str) -> int | float:
+    """Read a whole number that a floating one can hold; a longer one is a floating one."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Callable
@@ -17,8 +18,8 @@ from carre.boundary import ArgumentError
 from carre.files import AnyPath
 from carre.fitting import choose_device
 from carre.geometry import Geometry
-from carre.storage.folder import CARD, CONFIG, TENSORS, as_path, read, save
-from carre.storage.tensors import LoadArgumentError, LoadError
+from carre.storage.folder import CARD, CONFIG, as_path, read, save
+from carre.storage.tensors import TENSORS, LoadArgumentError, LoadError
 
 _NAME = r"[\w\-]+[\w.\-]*"
 
@@ -60,7 +61,7 @@ def load(
         (1, 28, 28)
     """
     place = choose_device(device, torch.empty(0))
-    if is_hub_name(name_or_folder) and not Path(name_or_folder).exists():
+    if is_hub_name(name_or_folder) and not os.path.exists(name_or_folder):
         folder = download(str(name_or_folder), revision=revision, token=token)
     else:
         folder = find(name_or_folder)
@@ -95,9 +96,10 @@ def find(name_or_folder: AnyPath) -> Path:
     # A path object equals no name.
     if name_or_folder in known:
         return _location() / str(name_or_folder)
-    if folder.is_dir():
+    # By os.path, which says no where pathlib raises: to names that are too long.
+    if os.path.isdir(folder):
         return folder
-    if folder.is_file():
+    if os.path.isfile(folder):
         must = f"be the folder that holds {CONFIG}; {str(folder)!r} is a file"
         raise LoadArgumentError("name_or_folder", must, remedy=f"Give a folder, such as {str(folder.parent)!r}")
     raise _nowhere(name_or_folder, f"Write {folder.name!r} for the shipped one" if folder.name in known else "")

@@ -142,7 +142,7 @@ class ListedWeights(Weights):
             memory, count = self.memory[self.names[parameter]], state.get(f"count.{self.names[parameter]}")
             if count is not None and not memory:
                 # As torch makes them: moments lie in memory like their parameter, the count is one number.
-                memory["step"] = torch.empty_like(count, device=parameter.device)
+                memory["step"] = torch.empty((), dtype=count.dtype, device=parameter.device)
                 memory["exp_avg"], memory["exp_avg_sq"] = torch.empty_like(parameter), torch.empty_like(parameter)
 
 

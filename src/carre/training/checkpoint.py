@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from carre.backend.rows import Rows, in_blocks
 from carre.boundary import ArgumentError
-from carre.files import beside, is_path, write_whole
+from carre.files import beside, check_memory, is_path, reason, write_whole
 from carre.matching import BandwidthDistribution
 from carre.training.config import TrainingConfig
 from carre.training.objective import Objective
@@ -35,7 +35,7 @@ STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") 
 FORMAT_VERSION = 1
 # The one key of the header's metadata; it also tells our damaged files from those of other programs.
 _KEY = "carre.checkpoint"
-_HEADER_SIZE_BYTES, _KEY_WITHIN = 8, 256
+_HEADER_SIZE_BYTES, _KEY_WITHIN, _LARGEST_HEADER = 8, 256, 2**26
 _MOST_NAMED = 3
 _REMEDY = "Delete it to start anew, or name another file"
 # What comes from the samples may be rounded otherwise by another version of torch.
@@ -102,7 +102,7 @@ class Checkpoint:
             >>> Checkpoint("there is none").told("seed") is None
             True
         """
-        return self._notes(self.path.read_bytes())["facts"].get(name) if self.path.exists() else None
+        return self._notes(self._content()[0])["facts"].get(name) if self.path.exists() else None
 
     def read(self, facts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """Return the progress and the tensors in the file; None where there is no file.
@@ -118,15 +118,17 @@ class Checkpoint:
 
         if not self.path.exists():
             return None
-        content = self.path.read_bytes()
-        notes = self._notes(content)
-        try:
-            tensors = load(content)
-        except SafetensorError as error:
-            raise self._damaged(str(error)) from error
-        if notes.pop("sha256", None) != _digest_all(notes, tensors):
-            raise self._damaged("its SHA-256 is another one")
+        header, size = self._content()
+        notes = self._notes(header)
+        # Before anything is read that only the right run needs.
         self._check_run(notes, facts)
+        check_memory(2 * size, f"what {self.path} holds", _REMEDY)
+        try:
+            tensors = load(self.path.read_bytes())
+        except (SafetensorError, ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
+            raise self.damaged(reason(error)) from error
+        if notes.pop("sha256", None) != _digest_all(notes, tensors):
+            raise self.damaged("its SHA-256 is another one")
         return notes["progress"], tensors
 
     def write(self, facts: Mapping[str, Any], progress: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -157,6 +159,15 @@ class Checkpoint:
             except OSError as error:
                 warnings.warn(f"{str(path)!r} could not be removed ({error})", stacklevel=2)
 
+    def _content(self) -> tuple[bytes, int]:
+        """Read the beginning of the file, and tell how long it is; a pipe or a device may never end."""
+        if not self.path.is_file():
+            raise self._refused("be a file", "is a pipe or a device", "Name another file")
+        with self.path.open("rb") as stream:
+            start = stream.read(_HEADER_SIZE_BYTES)
+            length = min(int.from_bytes(start, "little"), _LARGEST_HEADER)
+            return start + stream.read(max(length, _KEY_WITHIN)), self.path.stat().st_size
+
     def _notes(self, content: bytes) -> dict[str, Any]:
         """Read the header; refuse what is no checkpoint that this version can read."""
         size = int.from_bytes(content[:_HEADER_SIZE_BYTES], "little")
@@ -164,17 +175,18 @@ class Checkpoint:
             header = json.loads(content[_HEADER_SIZE_BYTES : _HEADER_SIZE_BYTES + size])
             notes = json.loads(header["__metadata__"][_KEY])
             version = int(notes["format_version"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             if _KEY.encode() in content[:_KEY_WITHIN] or not content:
-                raise self._damaged("it is cut or empty") from error
+                raise self.damaged("it is cut or empty") from error
             why = "is one of something else"
             raise self._refused("be a file that carre wrote", why, "Name another file") from error
         if version > FORMAT_VERSION:
             why = f"is of format {version}, written by carre {notes.get('versions', {}).get('carre')}"
             must, remedy = f"be of format {FORMAT_VERSION} at most", "Upgrade carre, or name another file"
             raise self._refused(must, why, remedy)
-        if not {"facts", "progress", "versions"} <= notes.keys():
-            raise self._damaged("its header lacks something")
+        parts = [notes.get(name) for name in ("facts", "progress", "versions")]
+        if not all(isinstance(part, dict) for part in parts) or not {"carre", "torch"} <= notes["versions"].keys():
+            raise self.damaged("its header lacks something")
         return dict(notes)
 
     def _check_run(self, notes: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
@@ -199,7 +211,8 @@ class Checkpoint:
                 stacklevel=2,
             )
 
-    def _damaged(self, why: str) -> CheckpointError:
+    def damaged(self, why: str) -> CheckpointError:
+        """Word that the file is not as it was written."""
         return self._refused("be whole", f"is damaged: {why}")
 
     def _refused(self, must: str, why: str, remedy: str = _REMEDY) -> CheckpointError:

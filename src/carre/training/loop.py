@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -15,8 +16,8 @@ from torch import Tensor, nn
 
 from carre.backend.rows import Samples
 from carre.backend.surroundings import GlobalDraws
-from carre.boundary import ArgumentError
-from carre.files import alone
+from carre.boundary import ArgumentError, is_integer
+from carre.files import alone, reason
 from carre.matching import BandwidthDistribution
 from carre.networks import MetricModel
 from carre.training._schedule import CLEAR_DROP, Evidence, Schedule, is_done, is_hard, is_worse
@@ -35,7 +36,7 @@ from carre.training.monitor import (
 )
 from carre.training.objective import Objective
 
-_CHECK_EVERY = 100
+_CHECK_EVERY, _MOST_STEPS = 100, 2**53
 _ROUNDING = 1e-12
 _BEST, _RANDOM, _EVIDENCE = "best.", "random.everywhere", "evidence."
 
@@ -135,6 +136,25 @@ def train(
     return run.history
 
 
+def _check_progress(progress: dict[str, Any]) -> None:
+    """Refuse counters and times that no run has: with them it might never end."""
+    steps, kept, looks = progress["steps"], progress["kept"], progress["evaluations"]
+    counts = [one["step"] for one in looks] + [steps]
+    is_counted = all(is_integer(count) and 0 <= count <= _MOST_STEPS for count in counts)
+    numbers = [progress[name] for name in ("gained", "gained_noise", "settled", "worsened")]
+    numbers += [value for one in looks for name, value in one.items() if name not in ("step", "gain")]
+    numbers += [value for one in looks for value in one["gain"]]
+    are_numbers = all(value is None or type(value) in (int, float) for value in numbers)
+    shares = [progress[name] for name in ("settled", "worsened") if progress[name] is not None]
+    are_numbers = are_numbers and all(0 <= share <= 1 for share in shares)
+    if not (is_counted and are_numbers and is_integer(kept) and -1 <= kept < len(looks)):
+        raise ValueError("its counters are none")
+    if not 0 <= progress["seconds"] < math.inf or type(progress["is_polishing"]) is not bool:
+        raise ValueError("its times are none")
+    if progress["stop_reason"] not in ("", DONE, SPENT, TOO_HARD):
+        raise ValueError("its end is none")
+
+
 class _Task(NamedTuple):
     """What is to be trained on what."""
 
@@ -169,8 +189,11 @@ class _Run:
         self.schedule = Schedule(task.config, polishes=polishes)
         self.seconds = 0.0
         self._written_at, self._last = -1, time.monotonic()
-        if stored is not None:
-            self._resume(*stored)
+        if stored is not None and checkpoint is not None:
+            try:
+                self._resume(*stored)
+            except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, AssertionError) as error:
+                raise checkpoint.damaged(reason(error)) from error
 
     @property
     def is_polishing(self) -> bool:
@@ -273,6 +296,7 @@ class _Run:
     def _resume(self, progress: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Bring the run to where the file left it."""
         history = self.history
+        _check_progress(progress)
         history.evaluations = [Evaluation(**{**one, "gain": tuple(one["gain"])}) for one in progress["evaluations"]]
         for key in ("steps", "kept", "stop_reason", "gained", "gained_noise"):
             setattr(history, key, progress[key])
@@ -283,10 +307,19 @@ class _Run:
         if progress["is_polishing"]:
             self._polish()
         self.stepper.restore(tensors)
+        wanted = {name: value.shape for name, value in self.stepper.state().items()} | {_RANDOM: self.draws.state.shape}
+        if any(tensors[name].shape != shape for name, shape in wanted.items()) or not self._are_evidence(past):
+            raise ValueError("its tensors have other shapes")
         self.draws.state = tensors[_RANDOM]
         self._written_at = history.steps
         self.seconds = float(progress["seconds"])
         self.start -= self.seconds
+
+    def _are_evidence(self, past: dict[str, Tensor]) -> bool:
+        """Say whether tensors are what all held-out pairs said, at every scale."""
+        pairs = (len(self.monitor.levels), len(self.monitor.pairs[0].points))
+        shapes = {value.shape for value in past.values()}
+        return not shapes or (len(shapes) == 1 and shapes.pop()[:-1] == pairs)
 
     def _is_overdue(self) -> bool:
         """Say whether the last write is long ago."""
