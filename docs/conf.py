@@ -41,6 +41,8 @@ mirrored_pages = {
     "results/mnist": "experiments/mnist/README.md",
     "results/stability": "experiments/stability/README.md",
     "results/limits": "experiments/limits/README.md",
+    "results/recipe": "experiments/recipe/README.md",
+    "results/attack": "experiments/attack/README.md",
     "results/sphere_gpu_tables": "experiments/sphere/gpu/tables.md",
     "results/sphere_cpu_tables": "experiments/sphere/cpu/tables.md",
     "results/sphere_uneven_tables": "experiments/sphere/uneven/tables.md",
@@ -50,6 +52,8 @@ mirrored_pages = {
     "results/stability_tables": "experiments/stability/tables.md",
     "results/stability_shipped_tables": "experiments/stability/shipped/tables.md",
     "results/stability_before_tables": "experiments/stability/before/tables.md",
+    "results/recipe_tables": "experiments/recipe/tables.md",
+    "results/attack_tables": "experiments/attack/tables.md",
 }
 
 # Docstrings: single backticks are references where they name something, and code otherwise.
