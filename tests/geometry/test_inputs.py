@@ -112,7 +112,7 @@ def test_bad_samples_are_refused_in_a_sentence(samples, message):
         ({"method": "two-stage"}, "denoiser must be given"),
         ({"denoiser": lambda y, s: y}, "denoiser must be given with method='two-stage', and only then"),
         ({"block": "square"}, "block must be one of gated"),
-        ({"ridge": -1.0}, "ridge must be at least 0"),
+        ({"ridge": -1.0}, "ridge must be a number from 0"),
         ({"validation_fraction": 1.0}, "validation_fraction must lie"),
         ({"device": "abacus"}, "device must be"),
         ({"rank": True}, "rank must be an integer or None; got True"),

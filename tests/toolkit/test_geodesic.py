@@ -181,6 +181,12 @@ def test_a_point_is_at_no_distance_from_itself(rng):
         assert float(path.length().max()) < 1e-6
 
 
+def test_a_point_is_at_no_distance_from_itself_even_where_little_was_learned(rng):
+    geometry = carre.fit(torch.rand(120, 3, generator=rng), max_steps=5, width=16, bandwidth=0.5, random_state=0)
+    corners = torch.eye(3)
+    assert (geometry.distances(corners, corners, max_sweeps=2, n_nodes=5, dimension=2).diag() == 0).all()
+
+
 def test_distances_do_not_count_the_way_onto_the_data():
     points = torch.tensor([[1.1, 0.0, 0.0], [0.0, 0.9, 0.0]], dtype=torch.float64)
     distances = toolkit.distances(RoundSphere(), points, None, 0.1, n_nodes=17)

@@ -321,7 +321,10 @@ def distances(
         curves = geodesic._shortest(question.field, graph, first[i], second[j], sigma.expand(len(i)), n_nodes)
         nodes, arrived, connected, strayed, _ = curves
         reached = Path(nodes, arrived, connected, strayed, ()).arc_length()
-        return torch.where(connected, reached, torch.inf), connected & ~arrived
+        # Landing rounds otherwise in another company.
+        is_same = (first[i] - second[j]).norm(dim=1) < math.sqrt(torch.finfo(first.dtype).eps) * sigma
+        reached = torch.where(connected, reached, torch.inf).masked_fill(is_same, 0.0)
+        return reached, connected & ~arrived & ~is_same
 
     numbers = 64 * n_nodes * question.field.dim
     found[rows, columns], is_moving = question.compute(
