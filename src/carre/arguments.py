@@ -11,6 +11,7 @@ import reprlib
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import wraps
 from numbers import Real
 from types import NoneType, UnionType
@@ -47,6 +48,9 @@ class _Door(threading.local):
 
 
 _door = _Door()
+_NOTHING = nullcontext()
+# Rooms that answer questions. Losses and networks also take part in training of people's own, which may want autocast.
+_ANSWERING = ("carre.toolkit", "carre.geometry", "carre.local", "carre.fields")
 
 
 def check_arguments(call: _Called) -> _Called:
@@ -76,6 +80,7 @@ def check_arguments(call: _Called) -> _Called:
         return call
     names = tuple(inspect.signature(call).parameters)
     kinds: dict[str, tuple[Any, ...]] = {}
+    is_answer = call.__module__.startswith(_ANSWERING)
 
     @wraps(call)
     def _asked(*given: Any, **options: Any) -> Any:
@@ -88,12 +93,24 @@ def check_arguments(call: _Called) -> _Called:
         _check_sizes({**dict(zip(names, first, strict=False)), **rest}, kinds)
         _door.is_passed = True
         try:
-            return call(*first, *given[len(names) :], **rest)
+            with _not_rounded() if is_answer else _NOTHING:
+                return call(*first, *given[len(names) :], **rest)
         finally:
             _door.is_passed = False
 
     _asked.is_checked = True  # type: ignore[attr-defined]
     return _asked  # type: ignore[return-value]
+
+
+def _not_rounded() -> AbstractContextManager[object]:
+    """Switch autocast off, where somebody around us has switched it on: an answer does not depend on that."""
+    kinds = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+    if not kinds:
+        return _NOTHING
+    stack = ExitStack()
+    for kind in kinds:
+        stack.enter_context(torch.autocast(kind, enabled=False))
+    return stack
 
 
 def check_room(name: str, *, but: Collection[str] = ()) -> None:

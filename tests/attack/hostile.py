@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from carre import fields, manifolds, toolkit
+from carre import fields, manifolds, metric, toolkit
 from tests.attack.calls import world
 
 
@@ -91,7 +91,8 @@ def may_be(argument: str, parameter: inspect.Parameter, value: Any) -> bool:
     elif (
         isinstance(value, (list, tuple, set, dict, range)) or hasattr(value, "__array__") or inspect.isgenerator(value)
     ):
-        fits = any(mark in text for mark in _MANY)
+        # A metric can be read as an array, too.
+        fits = any(mark in text for mark in _MANY) or (isinstance(value, metric.Metric) and "Metric" in text)
     else:
         fits = any(kind.__name__ in text for kind in type(value).__mro__[:-1])
         fits = fits or "MetricField" in text

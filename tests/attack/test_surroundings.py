@@ -132,7 +132,8 @@ def test_fits_in_hostile_surroundings(name, plain, ledger, dose):
 @pytest.mark.parametrize("name", SURROUNDINGS)
 def test_questions_in_hostile_surroundings(name, plain, ledger, dose):
     geometry, wanted = plain
-    for kind in ("array", "tensor")[: dose(1, 2)]:
+    # Autocast rounds products in float32 alone.
+    for kind in ("array", "tensor")[: dose(1 + (name == "autocast"), 2)]:
         for question, ask in list(QUESTIONS.items())[:: dose(2, 1)]:
 
             def call(ask=ask, kind=kind):

@@ -257,7 +257,8 @@ def load_anndata(path: AnyPath, key: str | None = None, *, drop_missing: bool = 
         import anndata  # type: ignore[import-untyped]  # noqa: PLC0415
     except ImportError as error:
         raise ImportError("Files of AnnData need anndata; run: pip install 'carre[anndata]'") from error
-    with damage(f"{file} cannot be read as AnnData", "Save or copy it again"):
+    # What a reader of other people's raises over a damaged file is not known before.
+    with damage(f"{file} cannot be read as AnnData", "Save or copy it again", Exception):
         _check_tree(file)
         annotated = anndata.read_h5ad(file, backed="r")
         with closing(annotated.file):

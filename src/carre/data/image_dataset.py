@@ -88,6 +88,8 @@ class Normalization:
         values = images if isinstance(images, Tensor) else as_array(images, "images")
         if not _is_floating(values):
             raise ArgumentError("images", "be floating, as encode returns them", got=values.dtype)
+        if not math.isfinite(float(values.sum())) and not bool(((values - values) == 0).all()):
+            raise ArgumentError("images", "be finite", got="NaN or infinity among them")
         pixels = values * self.deviation + self._mean_of(values)
         return pixels.clip(0, 1) if clip else pixels
 

@@ -90,6 +90,8 @@ class Gaussian(SubspaceGaussian):
 
     def __init__(self, mean: Float[Tensor, " dim"], covariance: Float[Tensor, "dim dim"]) -> None:
         covariance = covariance.double()
+        if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
+            raise ArgumentError("covariance", "be a square matrix", got=f"shape {tuple(covariance.shape)}")
         if not torch.allclose(covariance, covariance.mT):
             raise ArgumentError("covariance", "be symmetric", got="a matrix that differs from its transpose")
         values, vectors = torch.linalg.eigh(covariance)

@@ -77,6 +77,9 @@ class AffineFrame:
         energies = (part if noise == 0.0 or basis is None else part @ basis for part in _centered(samples, center))
         energy = math.fsum(float(part.square().sum()) for part in energies) / len(samples)
         scale = math.sqrt(energy / max(n_coordinates, 1))
+        if n_coordinates == 0 and noise > 0 and edge > rounding:
+            must = "be smaller than the samples' own deviations, or nothing is left of them"
+            raise ArgumentError("noise", must, got=noise)
         if n_coordinates == 0 or scale <= rounding:
             must = "not all be the same point, nor differ by less than rounding: there is no geometry to learn"
             raise ArgumentError("samples", must, remedy="Multiply tiny units by a constant")

@@ -12,6 +12,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from carre.boundary import as_numbers, as_points
 from carre.text import visible
@@ -62,7 +63,7 @@ def as_panels(
         else:
             made = figure.subplots(*shape, height_ratios=heights, sharex=sharex)
         return np.asarray(made, dtype=object).reshape(shape)
-    panels = np.asarray(axes, dtype=object)
+    panels = _as_objects(axes)
     if panels.size != math.prod(shape) or not all(isinstance(panel, Axes) for panel in panels.flat):
         raise ValueError(
             f"axes must be {' × '.join(map(str, shape))} matplotlib Axes to draw into; got shape {panels.shape}. "
@@ -82,13 +83,18 @@ def figure_of(axes: Axes | np.ndarray) -> Figure:
         >>> figure_of(plot_spectrum([[1.0, 0.9, 0.1]]))
         <Figure size 640x360 with 1 Axes>
     """
-    panels = np.asarray(axes, dtype=object).ravel()
+    panels = _as_objects(axes).ravel()
     if not len(panels) or not isinstance(panels[0], Axes):
         raise TypeError(f"axes must be what a plot function returned; got {type(axes).__name__}")
     # Axes may lie in a part of a figure.
     figure = panels[0].figure.figure
     assert isinstance(figure, Figure)
     return figure
+
+
+def _as_objects(axes: Any) -> np.ndarray:
+    """Return axes as an array; a tensor holds none, and may not even be readable."""
+    return np.asarray((), dtype=object) if isinstance(axes, Tensor) else np.asarray(axes, dtype=object)
 
 
 def render_png(drawing: Any) -> bytes:
