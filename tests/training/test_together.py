@@ -93,7 +93,7 @@ def everything(rank, place):
     """All laws that need nothing but two processes, in one start of them."""
     found = {"steps": steps_of_two(rank, place), "uneven": train_uneven(rank, place)}
     found["interrupted"] = interrupt_one(rank, place)
-    return found | {"fits": fits(rank, place), "refused": refused(rank, place)}
+    return found | {"fits": fits(rank, place), "refused": refused(rank, place), "error": circle_error()}
 
 
 def points(n, seed=0):
@@ -112,6 +112,14 @@ def described(geometry):
     state = geometry.field.model.state_dict()
     record = geometry.bandwidth, geometry.bandwidth_range, geometry.n_samples, geometry.rank
     return state, record, geometry.landmarks, dataclasses.asdict(geometry.history)
+
+
+def circle_error(seed=0):
+    """Fit a circle; return how far denoised points are from it on average."""
+    settings = {**TINY, "max_steps": 300, "width": 32, "batch_size": 64, "random_state": seed, "bandwidth": 0.2}
+    geometry = carre.fit(points(1500)[:, :2], **settings)
+    noisy = points(400, seed=1)[:, :2] + 0.2 * np.random.default_rng(2).normal(size=(400, 2))
+    return float(np.abs(np.linalg.norm(geometry.denoise(noisy), axis=1) - 1).mean())
 
 
 def refused(rank, place):
@@ -184,6 +192,13 @@ def test_rows_of_several_processes_are_planned_for_as_those_of_one(found):
     assert record[1] == pytest.approx(alone.bandwidth_range, rel=0.1)
     rows = (set(map(tuple, part.round(decimals=9).tolist())) for part in (landmarks, alone.landmarks))
     assert len(set.symmetric_difference(*rows)) == 0
+
+
+def test_two_processes_learn_as_much_as_one_from_the_same_total_batch(found):
+    """Other noise is drawn, as with another seed, which differ by a tenth and more."""
+    alone = [circle_error(seed) for seed in range(2)]
+    assert found[0]["error"] == found[1]["error"]
+    assert found[0]["error"] < 1.3 * max(alone)
 
 
 def test_what_is_wrong_in_one_process_is_said_in_all(found):

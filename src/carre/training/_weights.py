@@ -74,14 +74,12 @@ class Weights(ABC):
         parts = [part for part in (*gradients, loss.detach()) if part is not None]
         flat = torch.cat([*(part.reshape(-1) for part in parts), self._told])
         self.everyone.add_(flat)
-        *sums, heard = torch.split(flat, [*(part.numel() for part in parts), len(self._told)])
+        sums, heard = flat[: -len(self._told)], flat[-len(self._told) :]
         self._heard.copy_(heard)
-        *means, mean_loss = (
-            (total / self.everyone.size).to(part.dtype).view(part.shape)
-            for total, part in zip(sums, parts, strict=True)
-        )
-        present = iter(means)
-        return mean_loss, [None if gradient is None else next(present) for gradient in gradients]
+        means = torch.split(sums.div_(self.everyone.size), [part.numel() for part in parts])
+        *present, mean_loss = (mean.to(part.dtype).view(part.shape) for mean, part in zip(means, parts, strict=True))
+        found = iter(present)
+        return mean_loss, [None if gradient is None else next(found) for gradient in gradients]
 
     @abstractmethod
     def update(self, loss: Float[Tensor, ""], rate: Float[Tensor, ""], pull: Float[Tensor, ""]) -> Float[Tensor, ""]:
