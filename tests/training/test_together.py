@@ -206,4 +206,4 @@ def test_what_is_wrong_in_one_process_is_said_in_all(found):
     missing, other_columns, other_settings = found[0]["refused"]
     assert "X must" in missing
     assert other_columns.startswith("X must have the same columns")
-    assert other_settings == "config must be the same in all processes that train together"
+    assert other_settings == "the arguments of a fit must be the same in all processes that train together"

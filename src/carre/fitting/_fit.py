@@ -159,6 +159,9 @@ def fit(
         must = "be 'none' with a denoiser, whose noise is the same in all columns as they are"
         raise ArgumentError("scale", must, got=repr(scale), remedy="Scale the columns yourself, for both")
     everyone = together()
+    # Networks and functions cannot be compared; each process may have a device and a progress of its own.
+    plain = {name: value for name, value in vars(settings).items() if not callable(value)}
+    everyone.check_same("the arguments of a fit", (plain, scale, checkpoint is None))
     samples = everyone.each(lambda: accept_samples(X, scale=scale))
     pool, own = pooled(samples.points, samples.names, scale), None
     if pool is not None:

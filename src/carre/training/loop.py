@@ -122,7 +122,8 @@ def train(
         raise ArgumentError("held_out", "not be empty; pass the training samples themselves where there are too few")
     start, everyone = time.perf_counter(), together()
     everyone.check(samples.device)
-    everyone.check_same("config", (config, checkpoint is None))
+    everyone.check_same("config", (config, checkpoint is None, samples.device.type))
+    everyone.check_same("model", [(name, value.shape) for name, value in model.state_dict().items()])
     facts: dict[str, Any] = {}
     if checkpoint is not None:
         # The samples as they were given, where that is known.
