@@ -123,7 +123,7 @@ def train(
     start, everyone = time.perf_counter(), together()
     everyone.check(samples.device)
     everyone.check_same("config", (config, checkpoint is None, samples.device.type))
-    everyone.check_same("model", [(name, value.shape) for name, value in model.state_dict().items()])
+    everyone.check_same("model", [value.shape for value in _tensors_of(model)])
     facts: dict[str, Any] = {}
     if checkpoint is not None:
         # The samples as they were given, where that is known.
@@ -147,9 +147,13 @@ def train(
         run.leave_together()
     model.load_state_dict(run.best or run.stepper.average().state_dict())
     # Running statistics of a network are those of the first process.
-    everyone.copy_first_(model.state_dict().values())
+    everyone.copy_first_(_tensors_of(model))
     run.history.seconds = everyone.agreed(lambda: time.perf_counter() - run.start)
     return run.history
+
+
+def _tensors_of(model: nn.Module) -> list[Tensor]:
+    return [*model.parameters(), *model.buffers()]
 
 
 def _check_progress(progress: dict[str, Any]) -> None:
@@ -191,7 +195,7 @@ class _Run:
         self.task, self.checkpoint, self.facts, self.start, self.everyone = task, checkpoint, facts, start, everyone
         # Read at once, so that a file of another run is refused before anything is computed.
         stored = None if checkpoint is None else everyone.agreed(lambda: checkpoint.read(facts))
-        everyone.copy_first_(task.model.state_dict().values())
+        everyone.copy_first_(_tensors_of(task.model))
         self.history, self.best = History(), dict[str, Tensor]()
         self.evidence = Evidence()
         seed = everyone.seed(task.config.seed)
