@@ -41,6 +41,7 @@ mirrored_pages = {
     "results/mnist": "experiments/mnist/README.md",
     "results/stability": "experiments/stability/README.md",
     "results/limits": "experiments/limits/README.md",
+    "results/together": "experiments/together/README.md",
     "results/recipe": "experiments/recipe/README.md",
     "results/attack": "experiments/attack/README.md",
     "results/sphere_gpu_tables": "experiments/sphere/gpu/tables.md",

@@ -39,7 +39,9 @@ _WORDS = {
 
 def room_of(path: Path) -> str:
     """Return the room that a file of the package belongs to."""
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    name = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    # The door of ``python -m carre``.
+    return "cli" if name == "__main__" else name
 
 
 def imported_rooms(path: Path) -> set[str]:

@@ -84,6 +84,27 @@ class Rows:
 Samples: TypeAlias = Float[Tensor, "_ _"] | Rows
 
 
+def row_hashes(rows: Float[Tensor, "n dim"]) -> Int[Tensor, " n"]:
+    """Hash every row by itself, from 0 to 2⁶³: the same row has the same hash wherever it is.
+
+    Example:
+        >>> one, two = row_hashes(torch.tensor([[1.0, 2.0], [2.0, 1.0]]))
+        >>> bool(one == row_hashes(torch.tensor([[1.0, 2.0]], dtype=torch.float64))), bool(one == two)
+        (True, False)
+    """
+    # Zero has two signs.
+    bits = (rows.detach().double() + 0.0).contiguous().view(torch.int64)
+    places = _mixed(torch.arange(1, rows.shape[1] + 1, device=rows.device))
+    return _mixed(_mixed(bits ^ places).sum(1)) & (2**63 - 1)
+
+
+def _mixed(numbers: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+    """Let every bit of 64 depend on every other: shifts and odd factors, modulo 2⁶⁴."""
+    for shift, factor in ((30, 0x3F58476D1CE4E5B9), (27, 0x14D049BB133111EB), (31, 1)):
+        numbers = (numbers ^ ((numbers >> shift) & (2 ** (64 - shift) - 1))) * factor
+    return numbers
+
+
 def in_blocks(samples: Samples) -> Iterator[Float[Tensor, "m dim"]]:
     """Go through samples in blocks, as long as rows are in their table: a copy of all of them may not fit."""
     n, dim = samples.shape

@@ -51,6 +51,7 @@ ADVICE = {
     "Use method='geodesic'": "Use --method geodesic",
     "scale='standardize'": "--scale standardize",
     " or None": " or left out",
+    "with a checkpoint, training goes on from there": "with --resume, training goes on from its last checkpoint",
 }
 _LINE_EVERY_PERCENT, _SHOWN_AFTER_SECONDS = 10, 2.0
 _SHOWN = (UserWarning, RuntimeWarning)

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from carre import __version__
 from carre.cli._output import COMMAND, open_streams, say, stopped_like_ctrl_c, warnings_as_lines, worded
+from carre.cli._together import Crew
 
 # Typer brings its own copy of click, or uses click, depending on its version.
 _USAGE_ERROR: Any = typer.BadParameter.__bases__[0]
@@ -32,23 +33,28 @@ class Commands(TyperGroup):
     def main(self, args: Any = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
         """Run the command line; without arguments, show the help."""
         arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
-        COMMAND.set(shlex.join(["carre", *arguments]))
+        crew = Crew(arguments)
+        COMMAND.set(shlex.join([*crew.program, *arguments]))
         open_streams()
+        # Before signals wait for anything: until all are there, whoever asks it to end ends it.
+        crew.join()
         with warnings_as_lines(), stopped_like_ctrl_c():
             try:
-                code = super().main(arguments, standalone_mode=False, **extra)
+                with crew.silenced():
+                    code = super().main(arguments, standalone_mode=False, **extra)
+                    crew.leave()
             except (KeyboardInterrupt, typer.Abort):
-                say("interrupted")
+                crew.say("interrupted")
                 code = _INTERRUPTED
             except Exception as error:
                 # Whatever it is: at the face of the program it becomes a sentence.
                 if os.environ.get(TRACEBACK):
                     traceback.print_exc()
                 sentence, code = describe(error)
-                say(f"error: {sentence}")
+                crew.say(f"error: {sentence}", is_own=type(error).__name__ == "ProcessLostError")
         if not standalone_mode:
             return code
-        return sys.exit(code if isinstance(code, int) else 0)
+        return crew.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; an interruption that it has no word for gets one here."""

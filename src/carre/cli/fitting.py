@@ -8,7 +8,7 @@ import shlex
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +19,7 @@ import carre
 from carre.cli import _inputs as inputs
 from carre.cli._inputs import AsJson, Columns, Data, Device, DropMissing, Quiet, checkpoint_of, listed, positive
 from carre.cli._output import COMMAND, counted, progress, say, show, worded
+from carre.cli._together import own_device
 
 _INTERRUPTED = 130
 # The summary asks for the dimension at so many samples at most.
@@ -70,6 +71,8 @@ def fit(
 
     After an interruption, the same command with --resume goes on.
 
+    Several processes fit one geometry where torchrun starts them.
+
     \b
     Examples:
       carre fit points.csv --out model
@@ -77,6 +80,7 @@ def fit(
       carre fit wine.csv --drop id --scale standardize --drop-missing --out model
       carre fit photographs/ --size 32 --budget 1h --out model
       carre fit points.npy --out model --dry-run
+      torchrun --nproc-per-node 2 -m carre fit points.npy --out model
     """
     settings = {
         "max_seconds": inputs.seconds_of(budget),
@@ -88,30 +92,42 @@ def fit(
     }
     if not 0 <= seed <= _LARGEST_SEED:
         raise ValueError(f"--seed must lie between 0 and {_LARGEST_SEED}; got {seed}")
-    with _reserved(out, wanted=not dry_run):
-        if _is_complete(out, resume=resume, overwrite=overwrite):
+    from carre.backend.processes import together  # noqa: PLC0415
+
+    everyone = together()
+    with ExitStack() as reserved:
+
+        def begin() -> bool:
+            reserved.enter_context(_reserved(out, wanted=not dry_run))
+            return _is_complete(out, resume=resume, overwrite=overwrite)
+
+        if everyone.agreed(begin):
             facts = {"complete": f"{out} is there already; nothing was done"}
             show(facts, {"model": out, "complete": True}, as_json=as_json)
             return
         left_out = "leave the column out (--drop)"
-        samples = inputs.load_samples(
-            data,
-            otherwise=left_out,
-            columns=listed(columns),
-            drop=listed(drop),
-            size=size,
-            drop_missing=drop_missing,
+        samples = everyone.each(
+            lambda: inputs.load_samples(
+                data,
+                otherwise=left_out,
+                columns=listed(columns),
+                drop=listed(drop),
+                size=size,
+                drop_missing=drop_missing,
+            )
         )
-        _check_samples(samples, size, rank)
+        everyone.each(lambda: _check_samples(samples, size, rank))
         if dry_run:
             plan = _plan(samples, settings, scale.value, device, seed)
             plan = plan | _columns_of(samples)
             show(_facts_of_plan(plan, data, out), plan, as_json=as_json)
             return
-        if overwrite:
+        if overwrite and everyone.is_first:
             checkpoint_of(out).unlink(missing_ok=True)
-        start = time.perf_counter()
-        geometry = _fit(samples, out, quiet=quiet, device=device, random_state=seed, scale=scale.value, **settings)
+        start, place = time.perf_counter(), own_device(device)
+        geometry = _fit(samples, out, quiet=quiet, device=place, random_state=seed, scale=scale.value, **settings)
+    if not everyone.is_first:
+        return
     seconds = time.perf_counter() - start
     facts, results = _summary(geometry, samples, data, out, seconds, quiet=quiet)
     show(facts, results, as_json=as_json, quiet=quiet)
@@ -275,15 +291,18 @@ def _facts_of_plan(plan: dict[str, Any], data: str, out: Path) -> dict[str, str]
 
 def _fit(samples: carre.Table | carre.ImageDataset, out: Path, *, quiet: bool, **settings: Any) -> carre.Geometry:
     """Fit and save; after an interruption, say how to go on."""
+    from carre.backend.processes import together  # noqa: PLC0415
     from carre.training import Checkpoint  # noqa: PLC0415
 
-    checkpoint = Checkpoint(checkpoint_of(out))
+    everyone = together()
+    checkpoint = everyone.each(lambda: Checkpoint(checkpoint_of(out)))
     try:
         with progress("fit", quiet=quiet) as tell:
             geometry = carre.fit(samples, **settings, checkpoint=checkpoint, verbose=not quiet, progress=tell)
-        _save(geometry, out)
-        # Not before: at every moment there is one or the other.
-        checkpoint.remove()
+        if everyone.is_first:
+            _save(geometry, out)
+            # Not before: at every moment there is one or the other.
+            checkpoint.remove()
     except carre.TrainingDivergedError as error:
         error.args = (
             f"the loss or a gradient was not finite at step {error.step}. Give --sigma nearer to the data's own scale, "

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.backend.memory import check_room, progress_bar
+from carre.backend.processes import together
 from carre.backend.rows import Rows, Samples
 from carre.backend.surroundings import plain_surroundings
 from carre.boundary import LARGE, ArgumentError, Points, as_dense, as_images, as_points, check_size
@@ -23,7 +24,8 @@ from carre.data import ColumnWarning, Normalization, Table, column_concerns
 from carre.data.columns import column_units
 from carre.data.frames import is_frame, names_of, read_frame, refuse_anndata
 from carre.fields import NeuralField
-from carre.fitting.plan import FitPlan, check_output, make_plan
+from carre.fitting._shards import pooled
+from carre.fitting.plan import FitPlan, OwnRows, check_output, make_plan
 from carre.fitting.settings import FitSettings, choose_device
 from carre.geometry import Geometry, is_dataset
 from carre.matching import LogUniform
@@ -87,6 +89,9 @@ def fit(
     eigenvectors are the directions the data can move in: its eigenvalues are near 1 along the data and near 0 across
     them. What is not given is chosen from the data.
 
+    Where ``torch.distributed`` is initialized, all its processes fit one geometry: each calls this with the same
+    arguments, and with the same samples, or its own part of them. Each returns the same.
+
     Args:
         X: Samples, shape (n, D), which an MLP learns, or images, shape (n, C, H, W), which a U-Net learns: an array, a
             tensor, a data frame, a `carre.Table`, or a dataset of images. Whole numbers are taken as they are: of uint8
@@ -119,7 +124,7 @@ def fit(
         max_steps: Optimizer steps, at most. Training ends sooner when held-out samples say that it is done; without a
             bound of yours there is one, of some minutes.
         max_seconds: Wall-clock budget instead of, or beside, the steps: at most.
-        batch_size: Noisy points per step.
+        batch_size: Noisy points per step, of all processes together.
         learning_rate: Its peak.
         validation_fraction: Share of the samples held out to watch training and to choose the scale.
         mixed_precision: Whether to multiply matrices in bfloat16 while training; by default on a GPU, for wide networks
@@ -138,6 +143,7 @@ def fit(
     Raises:
         TrainingDivergedError: A loss or gradient was not finite; the last good field is in it.
         CheckpointError: The checkpoint is of other samples or settings, or damaged.
+        ProcessLostError: Another process that trains with this one is gone.
 
     Example:
         >>> import carre, numpy as np
@@ -152,15 +158,26 @@ def fit(
     if denoiser is not None and scale != "none":
         must = "be 'none' with a denoiser, whose noise is the same in all columns as they are"
         raise ArgumentError("scale", must, got=repr(scale), remedy="Scale the columns yourself, for both")
-    samples = accept_samples(X, scale=scale)
+    everyone = together()
+    # Networks and functions cannot be compared; each process may have a device and a progress of its own.
+    plain = {name: value for name, value in vars(settings).items() if not callable(value)}
+    everyone.check_same("the arguments of a fit", (plain, scale, checkpoint is None))
+    samples = everyone.each(lambda: accept_samples(X, scale=scale))
+    pool, own = pooled(samples.points, samples.names, scale), None
+    if pool is not None:
+        own = OwnRows(samples._replace(points=pool.own).values, pool.n_samples, pool.digest)
+        samples = samples._replace(points=pool.some)
     concerns = samples.concerns()
     for concern in concerns:
         warnings.warn(concern, ColumnWarning, stacklevel=4)
     place = choose_device(device, samples.points.tensor)
-    kept = Checkpoint(checkpoint) if checkpoint is not None and not isinstance(checkpoint, Checkpoint) else checkpoint
-    seed = seed_of(random_state, kept)
-    plan = make_plan(samples.values, settings, seed=seed, device=place, sample_shape=samples.points.sample_shape)
-    bar = progress_bar("fit", delay=0.0) if verbose and progress is None else nullcontext(progress)
+    kept = everyone.each(lambda: _checkpoint_of(checkpoint))
+    seed, shape = everyone.agreed(lambda: seed_of(random_state, kept)), samples.points.sample_shape
+    plan = everyone.each(
+        lambda: make_plan(samples.values, settings, seed=seed, device=place, sample_shape=shape, own=own)
+    )
+    is_shown = verbose and progress is None and everyone.is_first
+    bar = progress_bar("fit", delay=0.0) if is_shown else nullcontext(progress)
     with bar as callback:
         geometry = carry_out(plan, callback=callback, checkpoint=kept)
     parameters = {name: told[name] for name in told if name not in ("X", "progress")}
@@ -175,11 +192,16 @@ def fit(
         parameters=parameters,
         verbose=verbose,
     )
-    _warn(geometry, len(samples.points.tensor))
+    _warn(geometry, plan.n_samples)
     # Not before: also the choice of a scale may be interrupted.
-    if kept is not None and kept is not checkpoint:
+    if kept is not None and kept is not checkpoint and everyone.is_first:
         kept.remove()
     return geometry
+
+
+def _checkpoint_of(told: str | os.PathLike[str] | Checkpoint | None) -> Checkpoint | None:
+    """Make a checkpoint of a path."""
+    return told if told is None or isinstance(told, Checkpoint) else Checkpoint(told)
 
 
 class GivenSamples(NamedTuple):
@@ -257,10 +279,12 @@ def carry_out(
         >>> geometry.bandwidth, geometry.scale_profile is None, geometry.history.stop_reason  # the scale was given
         (0.5, True, 'budget spent')
     """
+    everyone = together()
     if plan.settings.is_default:
         what = f"training a network of {plan.frame.hull_dim:,} coordinates"
         remedy = "Give fewer columns, such as principal components, or a smaller rank, width or batch_size"
-        check_room(plan.costs()[2], plan.device, name="X", what=what, remedy=remedy)
+        needed = plan.costs()[2]
+        everyone.each(lambda: check_room(needed, plan.device, name="X", what=what, remedy=remedy))
     plan, model, rank, history = _train_plan(plan, callback, checkpoint)
     settings, frame, centered = plan.settings, plan.frame, plan.settings.method != "uncentered"
     noise = plan.noise.value
@@ -268,7 +292,7 @@ def carry_out(
     supported_from = math.hypot(frame.scale * plan.scale.supported_from(), noise)
     profile, bandwidth = None, settings.bandwidth
     if bandwidth is None:
-        profile = _profile(plan, field, rank, supported_from, calibrated=centered)
+        profile = everyone.agreed(lambda: _profile(plan, field, rank, supported_from, calibrated=centered))
         bandwidth = float(profile.bandwidth[profile.chosen])
     chosen = np.random.default_rng(plan.seed).permutation(len(plan.samples))[:_MOST_LANDMARKS]
     return Geometry(
@@ -277,7 +301,7 @@ def carry_out(
         plan.bandwidth_range,
         landmarks=plan.samples[torch.from_numpy(chosen)].cpu(),
         rank=rank,
-        n_samples=len(plan.samples),
+        n_samples=plan.n_samples,
         supported_from=supported_from,
         noise_estimate=plan.noise,
         is_centered=centered,
@@ -292,9 +316,9 @@ def _train_plan(
     plan: FitPlan, callback: Callable[[Progress], None] | None, checkpoint: Checkpoint | None
 ) -> tuple[FitPlan, nn.Module, int, History]:
     """Train by a plan or, where its first steps show that the data are hard, by the one for harder data."""
-    harder = plan.harder()
+    harder, everyone = plan.harder(), together()
     # An interrupted run may have come to the second attempt.
-    if harder is not None and checkpoint is not None and checkpoint.told("gives_up") is False:
+    if harder is not None and checkpoint is not None and everyone.agreed(lambda: checkpoint.told("gives_up")) is False:
         plan = harder
     while True:
         model = plan.build()
@@ -302,7 +326,7 @@ def _train_plan(
         history = _train(plan, model, rank, callback, checkpoint)
         if history.stop_reason != TOO_HARD or harder is None:
             return plan, model, rank, history
-        if checkpoint is not None:
+        if checkpoint is not None and everyone.is_first:
             checkpoint.remove()
         seconds = harder.config.max_seconds
         left = None if seconds is None else max(seconds - history.seconds, 0.1 * seconds)
@@ -329,13 +353,13 @@ def _train(
     )
     if checkpoint is not None:
         facts: dict[str, Any] = {name: getattr(settings, name) for name in _FACTS}
-        facts |= {"samples": digest(plan.samples), "sample_shape": plan.sample_shape, "rank": rank}
+        samples = digest(plan.samples) if plan.own is None else plan.own.digest
+        facts |= {"samples": samples, "sample_shape": plan.sample_shape, "rank": rank}
         checkpoint = Checkpoint(checkpoint.path, {**checkpoint.facts, **facts}, every=checkpoint.every)
     try:
         history = train(
             model,
-            plan.training,
-            plan.held_out,
+            *plan.share(),
             LogUniform(low / scale, high / scale),
             objective,
             plan.config,

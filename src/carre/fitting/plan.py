@@ -7,12 +7,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from carre.backend.rows import Rows, Samples, in_blocks
+from carre.backend.processes import together
+from carre.backend.rows import Rows, Samples, in_blocks, row_hashes
 from carre.backend.surroundings import DrawingFrom
 from carre.boundary import LARGE, ArgumentError
 from carre.fields.neural import LEAST_SCALE, observed_scale
@@ -40,6 +42,20 @@ _COPIES_OF_SAMPLES = 3  # Where they are copied: as they were given, in the fram
 _NUMBERS_PER_UNIT, _KEPT_BY_UNET = 16, 4
 
 
+class OwnRows(NamedTuple):
+    """Rows that only this process has, of several that train together; a plan is made from some rows of all of them.
+
+    Attributes:
+        samples: The rows.
+        n_samples: How many rows all processes have.
+        digest: Of all these rows, whoever has which.
+    """
+
+    samples: Samples
+    n_samples: int
+    digest: str
+
+
 @dataclass(frozen=True, eq=False)
 class FitPlan:
     """Samples in the coordinates that a network works in, and all that was decided about its training.
@@ -63,6 +79,7 @@ class FitPlan:
         sample_shape: Channels, height and width of images.
         seed: Of everything random.
         device: Where it is trained.
+        own: What this process alone trains on, where each has rows of its own; in the frame, but for those held out.
 
     Example:
         >>> line = torch.linspace(0, 1, 200)[:, None] * torch.tensor([1.0, 2.0, 2.0])
@@ -89,6 +106,24 @@ class FitPlan:
     sample_shape: Shape | None
     seed: int
     device: torch.device
+    own: OwnRows | None = None
+
+    @property
+    def n_samples(self) -> int:
+        """How many samples there are, in all processes."""
+        return len(self.samples) if self.own is None else self.own.n_samples
+
+    def share(self) -> tuple[Samples, Samples]:
+        """Return what this process trains on and is watched with: of the same samples every so-manieth.
+
+        Samples that are few enough to be averaged over all at once are not divided.
+        """
+        everyone, rows = together(), self.training
+        if self.own is not None:
+            rows = self.own.samples
+        elif everyone.size > 1 and len(rows) // everyone.size >= max(self.config.n_references, 1):
+            rows = _taken(rows, torch.arange(everyone.rank, len(rows), everyone.size, device=rows.device))
+        return rows, rows if self.held_out is self.training else self.held_out
 
     @property
     def network(self) -> str:
@@ -183,6 +218,7 @@ def make_plan(
     seed: int,
     device: torch.device,
     sample_shape: Shape | None = None,
+    own: OwnRows | None = None,
 ) -> FitPlan:
     """Hold samples out, choose the coordinates, and fill in what was not given.
 
@@ -192,6 +228,7 @@ def make_plan(
         seed: Of everything random.
         device: Where to train.
         sample_shape: Channels, height and width, if the samples are flattened images.
+        own: Rows of this process, where the samples are some of those that several processes have.
 
     Example:
         >>> samples = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
@@ -219,6 +256,10 @@ def make_plan(
     if noise.n_directions is not None:
         # Neighbors in noise are those of the whole space.
         scale = replace(scale, dimension=float(noise.n_directions))
+    if own is not None:
+        scale = replace(scale, n_samples=own.n_samples)
+        apart = _without(own.samples, clean) if n_held_out else own.samples
+        own = own._replace(samples=_encoded(apart, frame, device))
     width = settings.width or scale.width(device)
     plan = FitPlan(
         settings=settings,
@@ -237,6 +278,7 @@ def make_plan(
         sample_shape=sample_shape,
         seed=seed,
         device=device,
+        own=own,
     )
     return replace(plan, config=replace(plan.config, gives_up=plan.harder() is not None))
 
@@ -260,6 +302,16 @@ def _check_extent(samples: Samples, scale: float) -> None:
         got = f"{len(far):,} row{'s' * (len(far) > 1)} ({rows}) up to {times:.1g} times as far from the middle as most"
         remedy = "Leave such rows out, as with numpy.delete(X, rows, axis=0), mend them, or take logarithms"
         raise ArgumentError("X", "have no rows beside which all others are one point", got=got, remedy=remedy)
+
+
+def _without(samples: Samples, others: Samples) -> Samples:
+    """Leave out the rows that are among others; an error says so where none is left."""
+    known = torch.cat([row_hashes(part) for part in in_blocks(others)])
+    left = torch.cat([~torch.isin(row_hashes(part), known) for part in in_blocks(samples)])
+    if not left.any():
+        must = "leave each process rows to train on, beside those held out"
+        raise ArgumentError("X", must, got=f"{len(samples)} rows", remedy="Give each process more rows")
+    return _taken(samples, torch.nonzero(left)[:, 0])
 
 
 def _taken(samples: Samples, which: Int[Tensor, " m"]) -> Samples:

@@ -1,6 +1,7 @@
 """The only place that steps an optimizer."""
 
 from carre.arguments import check_room
+from carre.backend.processes import ProcessLostError
 from carre.training.checkpoint import Checkpoint, CheckpointError
 from carre.training.config import DataScale, ImageScale, TrainingConfig
 from carre.training.loop import Progress, train
@@ -17,6 +18,7 @@ __all__ = [
     "ImageScale",
     "LinearPhaseWarning",
     "Objective",
+    "ProcessLostError",
     "Progress",
     "TrainingConfig",
     "TrainingDivergedError",

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.backend.modes import fused_operations
+from carre.backend.processes import ALONE, Together
 from carre.backend.rows import Samples
 from carre.matching import (
     BandwidthDistribution,
@@ -40,7 +41,7 @@ class Stepper:
     """Draws a batch, takes a gradient step, and averages the weights.
 
     A step whose loss or gradient is not finite changes nothing, and the first such step is remembered on the
-    device, so that a GPU need not be asked after every step.
+    device, so that a GPU need not be asked after every step. Of several processes each draws its share of the batch.
     """
 
     def __init__(
@@ -51,12 +52,13 @@ class Stepper:
         objective: Objective,
         config: TrainingConfig,
         generator: torch.Generator,
+        everyone: Together = ALONE,
     ) -> None:
-        self.model, self.samples, self.bandwidths = model, samples, bandwidths
+        self.model, self.samples, self.bandwidths, self.everyone = model, samples, bandwidths, everyone
         self.objective, self.config, self.generator = objective, config, generator
         model.train()
         device = samples.device
-        self.weights = prepare_weights(model, config, device)
+        self.weights = prepare_weights(model, config, device, everyone)
         self.probing = self._probing()
         self.all_well = torch.ones((), device=device)
         self.n_well = torch.zeros((), device=device)
@@ -65,7 +67,7 @@ class Stepper:
         self.n_steps = 0
         self.graph: torch.cuda.CUDAGraph | None = None
         self.drawn: Perturbation | None = None
-        if device.type == "cuda" and config.cuda_graph:
+        if device.type == "cuda" and config.cuda_graph and everyone.can_be_captured():
             with torch.cuda.device(device):
                 self.graph = self._capture()
 
@@ -110,19 +112,20 @@ class Stepper:
     def batch(self) -> Perturbation:
         """Draw samples and bandwidths, and perturb."""
         config, samples, random, device = self.config, self.samples, self.generator, self.samples.device
-        levels = stratified_levels(config.batch_size, generator=random, device=device)
+        batch_size = self.everyone.share(config.batch_size)
+        levels = stratified_levels(batch_size, generator=random, device=device)
         bandwidth = self.bandwidths.quantile(levels)
 
         def draw(count: int) -> Tensor:
             return torch.randint(len(samples), (count,), generator=random, device=device)
 
         if config.n_references == 0:
-            return perturb(samples[draw(config.batch_size)], bandwidth, generator=random)
-        source = torch.arange(config.batch_size, device=device)
+            return perturb(samples[draw(batch_size)], bandwidth, generator=random)
+        source = torch.arange(batch_size, device=device)
         if config.n_references < len(samples):
-            references = samples[draw(max(config.n_references, config.batch_size))]
+            references = samples[draw(max(config.n_references, batch_size))]
         else:
-            references, source = samples[:], draw(config.batch_size)
+            references, source = samples[:], draw(batch_size)
         return perturb_among(references, source, bandwidth, n_draws=config.n_draws, generator=random)
 
     def _run(self, batch: Perturbation) -> None:
@@ -206,7 +209,9 @@ class Stepper:
         torch.cuda.current_stream().wait_stream(main)
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
-        with torch.cuda.graph(graph, stream=main):
+        # Another thread watches over what processes say to each other: it may ask the device meanwhile.
+        watched = "global" if self.everyone.size == 1 else "thread_local"
+        with torch.cuda.graph(graph, stream=main, capture_error_mode=watched):
             beside.wait_stream(main)
             with torch.cuda.stream(beside):
                 following = self.batch()
@@ -251,7 +256,8 @@ class Polisher(Stepper):
 
     def batch(self) -> Perturbation:
         """Draw samples, from clean to noisy."""
-        samples, random, device, count = self.samples, self.generator, self.samples.device, self.config.polish_batch
+        samples, random, device = self.samples, self.generator, self.samples.device
+        count = self.everyone.share(self.config.polish_batch)
         bandwidth = self.bandwidths.quantile(stratified_levels(count, generator=random, device=device))
         drawn = samples[torch.randint(len(samples), (count,), generator=random, device=device)]
         levels = torch.rand((count, 2), generator=random, device=device, dtype=samples.dtype)

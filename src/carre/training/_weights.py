@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.backend.modes import are_available
+from carre.backend.processes import ALONE, Together
 from carre.boundary import ArgumentError
 from carre.training.config import TrainingConfig
 
 # What checkpoints call the memory of AdamW, and what torch does.
 _MEMORY = {"first": "exp_avg", "second": "exp_avg_sq", "count": "step"}
+
+
+class Notes(NamedTuple):
+    """What processes tell each other beside their gradients, as numbers: their sum is what all hear.
+
+    Attributes:
+        stop: Whether this one is to stop.
+        overdue: Whether the first one should write.
+        seconds: How long the first one has been training.
+    """
+
+    stop: float = 0.0
+    overdue: float = 0.0
+    seconds: float = 0.0
 
 
 class Weights(ABC):
@@ -30,12 +45,41 @@ class Weights(ABC):
         averaged: A copy of the model that holds the moving average.
     """
 
-    def __init__(self, model: nn.Module, config: TrainingConfig, *, rounded: bool = False) -> None:
-        self.model, self.config = model, config
+    def __init__(
+        self, model: nn.Module, config: TrainingConfig, everyone: Together = ALONE, *, rounded: bool = False
+    ) -> None:
+        self.model, self.config, self.everyone = model, config, everyone
         self.module = copy.deepcopy(model) if rounded else model
         self.averaged = copy.deepcopy(model).requires_grad_(False).eval()
         self.names: dict[Tensor, str] = {p: name for name, p in model.named_parameters()}
         self.groups = _parameter_groups(model)
+        # Where they are always the same: a captured step keeps their addresses.
+        self._told = torch.zeros(len(Notes._fields), device=self.groups[0][0].device)
+        self._heard = torch.zeros_like(self._told)
+
+    def tell(self, notes: Notes) -> None:
+        """Say what the next steps tell the other processes."""
+        self._told.copy_(torch.tensor(notes))
+
+    def hear(self) -> Notes:
+        """Return what all processes told in the last step, as sums. Waits for the device."""
+        return Notes(*self._heard.tolist())
+
+    def _averaged(
+        self, loss: Float[Tensor, ""], gradients: Sequence[Tensor | None]
+    ) -> tuple[Float[Tensor, ""], Sequence[Tensor | None]]:
+        """Take the mean of loss and gradients over all processes, whose batches are of one size, in one operation."""
+        if self.everyone.size == 1:
+            return loss, gradients
+        parts = [part for part in (*gradients, loss.detach()) if part is not None]
+        flat = torch.cat([*(part.reshape(-1) for part in parts), self._told])
+        self.everyone.add_(flat)
+        sums, heard = flat[: -len(self._told)], flat[-len(self._told) :]
+        self._heard.copy_(heard)
+        means = torch.split(sums.div_(self.everyone.size), [part.numel() for part in parts])
+        *present, mean_loss = (mean.to(part.dtype).view(part.shape) for mean, part in zip(means, parts, strict=True))
+        found = iter(present)
+        return mean_loss, [None if gradient is None else next(found) for gradient in gradients]
 
     @abstractmethod
     def update(self, loss: Float[Tensor, ""], rate: Float[Tensor, ""], pull: Float[Tensor, ""]) -> Float[Tensor, ""]:
@@ -75,21 +119,23 @@ class Weights(ABC):
         return [others[self.names[p]] for p in parameters]
 
 
-def prepare_weights(model: nn.Module, config: TrainingConfig, device: torch.device) -> Weights:
+def prepare_weights(
+    model: nn.Module, config: TrainingConfig, device: torch.device, everyone: Together = ALONE
+) -> Weights:
     """Choose how weights are kept: flat buffers and one fused operation on a GPU, PyTorch's own optimizer elsewhere."""
     if not any(p.requires_grad for p in model.parameters()):
         raise ArgumentError("model", "have trainable parameters; call model.requires_grad_(True) first")
     kinds = {(p.dtype, p.device.type) for p in model.parameters() if p.requires_grad}
     if are_available(device) and kinds == {(torch.float32, "cuda")}:
-        return FlatWeights(model, config)
-    return ListedWeights(model, config)
+        return FlatWeights(model, config, everyone)
+    return ListedWeights(model, config, everyone)
 
 
 class ListedWeights(Weights):
     """One tensor per weight, PyTorch's fused AdamW, and a list of averages."""
 
-    def __init__(self, model: nn.Module, config: TrainingConfig) -> None:
-        super().__init__(model, config)
+    def __init__(self, model: nn.Module, config: TrainingConfig, everyone: Together = ALONE) -> None:
+        super().__init__(model, config, everyone)
         self.parameters: list[Tensor] = [p for group in self.groups for p in group]
         self.averages = self._counterparts(self.averaged, self.parameters)
         on_gpu = self.parameters[0].is_cuda
@@ -110,7 +156,7 @@ class ListedWeights(Weights):
     def update(self, loss: Float[Tensor, ""], rate: Float[Tensor, ""], pull: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """Take one step down the gradient of the loss; return a number that is finite if all went well."""
         # A parameter that took no part has no gradient, and stays as it is.
-        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        loss, gradients = self._averaged(loss, torch.autograd.grad(loss, self.parameters, allow_unused=True))
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient
         present = [[p.grad for p in group if p.grad is not None] for group in self.groups]
@@ -123,7 +169,7 @@ class ListedWeights(Weights):
             group = optimizer.param_groups[0]
             # A captured step reads the rate from the device.
             group["lr"] = group["lr"].copy_(rate) if isinstance(group["lr"], Tensor) else float(rate)
-            optimizer.grad_scale = (norm / self.config.clip_norm).clamp_min(1)  # type: ignore[attr-defined]
+            optimizer.grad_scale = (norm / self.config.clip_norm).clamp_min(1).float()  # type: ignore[attr-defined]
             optimizer.found_inf = bad  # type: ignore[attr-defined]
             optimizer.step()
         # Without a graph: it would grow by every step, and hold itself in memory for good.
@@ -154,8 +200,8 @@ class FlatWeights(Weights):
     bfloat16, which the same operation writes, and the weights themselves stay in float32.
     """
 
-    def __init__(self, model: nn.Module, config: TrainingConfig) -> None:
-        super().__init__(model, config, rounded=config.mixed_precision)
+    def __init__(self, model: nn.Module, config: TrainingConfig, everyone: Together = ALONE) -> None:
+        super().__init__(model, config, everyone, rounded=config.mixed_precision)
         self.leaves = [self._counterparts(self.module, group) for group in self.groups]
         # Filled at the first gradient, which shows what takes part.
         self.values: list[Tensor] = []
@@ -179,7 +225,8 @@ class FlatWeights(Weights):
         from carre.backend.triton_training import averaged_adamw  # noqa: PLC0415  (needs Triton)
 
         config = self.config
-        found = torch.autograd.grad(loss, [leaf for group in self.leaves for leaf in group], allow_unused=True)
+        leaves = [leaf for group in self.leaves for leaf in group]
+        loss, found = self._averaged(loss, torch.autograd.grad(loss, leaves, allow_unused=True))
         if not self.values:
             self._lay_out([gradient is not None for gradient in found])
         gradients = iter([gradient.reshape(-1) for gradient in found if gradient is not None])

@@ -65,7 +65,7 @@ class TrainingConfig:
         gives_up: Whether to end at once where the first steps show that a larger network is needed.
         fills_hull: Whether the samples have as many dimensions as their linear hull: then no curved shape is to be
             found in it, and where learning stands still it is done.
-        batch_size: Noisy points per step.
+        batch_size: Noisy points per step, of all processes together.
         n_references: Size of the reference set that targets are averaged over; 0 switches that off.
         n_draws: Displacements per noisy point, when there is a reference set.
         jacobian_weight: What agreement with the Jacobian of the denoiser counts, beside that with the displacements.

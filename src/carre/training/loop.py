@@ -6,14 +6,15 @@ import copy
 import dataclasses
 import math
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from carre.backend.processes import Together, together
 from carre.backend.rows import Samples
 from carre.backend.surroundings import GlobalDraws
 from carre.boundary import ArgumentError, is_integer
@@ -22,6 +23,7 @@ from carre.matching import BandwidthDistribution
 from carre.networks import MetricModel
 from carre.training._schedule import CLEAR_DROP, Evidence, Schedule, is_done, is_hard, is_worse
 from carre.training._steps import Polisher, Stepper
+from carre.training._weights import Notes
 from carre.training.checkpoint import Checkpoint, digest, fingerprint, postponed
 from carre.training.config import TrainingConfig
 from carre.training.monitor import (
@@ -38,7 +40,9 @@ from carre.training.objective import Objective
 
 _CHECK_EVERY, _MOST_STEPS = 100, 2**53
 _ROUNDING = 1e-12
-_BEST, _RANDOM, _EVIDENCE = "best.", "random.everywhere", "evidence."
+_BEST, _EVIDENCE = "best.", "evidence."
+# Two generators, of training and of what networks draw; those of further processes have a number at the end.
+_RANDOM, _RANDOMS = "random.everywhere", ("random.training", "random.everywhere")
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,10 @@ def train(
 
     Few samples in many dimensions are learned by heart: the held-out loss falls, and then rises far above where it was.
 
+    Where ``torch.distributed`` is initialized, all its processes train one model: each calls this with samples and
+    random numbers of its own, and with the same held-out samples and settings. Whatever is decided is decided by the
+    first one.
+
     Args:
         model: ``model(y, σ) → (mean, factor)``, on the device of the samples.
         samples: Training samples, in the coordinates that the model works in: a tensor, or rows that are read as they
@@ -98,6 +106,7 @@ def train(
     Raises:
         TrainingDivergedError: A loss or gradient was not finite. The model keeps its last good weights.
         CheckpointError: The file is not one of this run.
+        ProcessLostError: Another process is gone.
 
     Example:
         >>> from carre.matching import LogUniform
@@ -111,29 +120,40 @@ def train(
     """
     if len(held_out) == 0:
         raise ArgumentError("held_out", "not be empty; pass the training samples themselves where there are too few")
-    start = time.perf_counter()
+    start, everyone = time.perf_counter(), together()
+    everyone.check(samples.device)
+    everyone.check_same("config", (config, checkpoint is None, samples.device.type))
+    everyone.check_same("model", [value.shape for value in _tensors_of(model)])
     facts: dict[str, Any] = {}
     if checkpoint is not None:
         # The samples as they were given, where that is known.
         known = {} if "samples" in checkpoint.facts else {"samples": digest(samples, held_out)}
         facts = checkpoint.facts | known | fingerprint(model, bandwidths, objective, config, samples.device.type)
     task = _Task(model, samples, held_out, bandwidths, objective, config)
-    kept = nullcontext() if checkpoint is None else alone(checkpoint.path, "checkpoint")
-    with kept, postponed(wanted=checkpoint is not None) as interruption:
-        run = _Run(task, checkpoint, facts, start)
+    wanted = checkpoint is not None or everyone.size > 1
+    with ExitStack() as kept, postponed(wanted=wanted) as interruption:
+        if checkpoint is not None:
+            lock = alone(checkpoint.path, "checkpoint")
+            everyone.each(lambda: kept.enter_context(lock) if everyone.is_first else None)
+        run = _Run(task, checkpoint, facts, start, everyone)
         while not run.history.stop_reason:
             run.step()
             try:
                 if callback is not None:
                     callback(run.progress())
                 interruption.happen()
-            except BaseException:
-                # The step is whole here, whatever it was that came between.
-                run.write()
-                raise
+            except BaseException as error:
+                run.stop(error)
+        run.leave_together()
     model.load_state_dict(run.best or run.stepper.average().state_dict())
-    run.history.seconds = time.perf_counter() - run.start
+    # Running statistics of a network are those of the first process.
+    everyone.copy_first_(_tensors_of(model))
+    run.history.seconds = everyone.agreed(lambda: time.perf_counter() - run.start)
     return run.history
+
+
+def _tensors_of(model: nn.Module) -> list[Tensor]:
+    return [*model.parameters(), *model.buffers()]
 
 
 def _check_progress(progress: dict[str, Any]) -> None:
@@ -169,26 +189,33 @@ class _Task(NamedTuple):
 class _Run:
     """A run: its steps, its record, the best averaged weights, and the file that it is kept in, if any."""
 
-    def __init__(self, task: _Task, checkpoint: Checkpoint | None, facts: dict[str, Any], start: float) -> None:
-        self.task, self.checkpoint, self.facts, self.start = task, checkpoint, facts, start
+    def __init__(
+        self, task: _Task, checkpoint: Checkpoint | None, facts: dict[str, Any], start: float, everyone: Together
+    ) -> None:
+        self.task, self.checkpoint, self.facts, self.start, self.everyone = task, checkpoint, facts, start, everyone
         # Read at once, so that a file of another run is refused before anything is computed.
-        stored = None if checkpoint is None else checkpoint.read(facts)
+        stored = None if checkpoint is None else everyone.agreed(lambda: checkpoint.read(facts))
+        everyone.copy_first_(_tensors_of(task.model))
         self.history, self.best = History(), dict[str, Tensor]()
         self.evidence = Evidence()
-        self.generator = torch.Generator(task.samples.device).manual_seed(task.config.seed)
+        seed = everyone.seed(task.config.seed)
+        self.generator = torch.Generator(task.samples.device).manual_seed(seed)
         self.monitor = HeldOut(task.held_out, task.samples, task.bandwidths, generator=self.generator)
         self.history.bandwidths = tuple(self.monitor.levels.tolist())
-        self.history.kernel_gain = self.monitor.kernel_gain
+        self.history.kernel_gain = everyone.agreed(lambda: self.monitor.kernel_gain)
         # What a network draws from the global generator, as dropout does: nothing of that is drawn while it is tried.
-        self.draws = GlobalDraws(task.config.seed)
-        with GlobalDraws(task.config.seed).in_turn():
+        self.draws = GlobalDraws(seed)
+        with GlobalDraws(seed).in_turn():
             self.stepper = Stepper(
-                task.model, task.samples, task.bandwidths, task.objective, task.config, self.generator
+                task.model, task.samples, task.bandwidths, task.objective, task.config, self.generator, everyone
             )
         polishes = isinstance(task.model, MetricModel) and self.stepper.probing == "forward"
         self.schedule = Schedule(task.config, polishes=polishes)
         self.seconds = 0.0
         self._written_at, self._last = -1, time.monotonic()
+        self._heard, self._wish = Notes(), list[BaseException]()
+        # On a GPU the host would have to wait for every step to hear what the others say in it.
+        self._talks_every = _CHECK_EVERY if task.samples.device.type == "cuda" else 1
         if stored is not None and checkpoint is not None:
             try:
                 self._resume(*stored)
@@ -214,10 +241,9 @@ class _Run:
         history, schedule = self.history, self.schedule
         spent = schedule.spent(history.steps, self.seconds)
         rate = schedule.polish_rate(spent) if self.is_polishing else schedule.rate(history.steps, spent)
-        with self.draws.in_turn():
+        with self.draws.in_turn(), self._talking():
             self.stepper.step(rate)
         history.steps += 1
-        self.seconds = time.perf_counter() - self.start
         spent = schedule.spent(history.steps, self.seconds)
         is_last = spent >= (schedule.end if self.is_polishing else schedule.polish_from) - _ROUNDING
         latest = history.evaluations[-1].step if history.evaluations else 0
@@ -232,13 +258,47 @@ class _Run:
             self._finish_phase()
         if is_evaluated or self._is_overdue():
             self.write()
+        if self._heard.stop:
+            self.write()
+            self.leave_together()
+
+    @contextmanager
+    def _talking(self) -> Iterator[None]:
+        """Let a step tell and hear what processes cannot know of each other; one alone looks at its own clock."""
+        if self.everyone.size == 1:
+            yield
+            self.seconds = time.perf_counter() - self.start
+            return
+        is_heard, weights = (self.history.steps + 1) % self._talks_every == 0, self.stepper.weights
+        if is_heard:
+            now = (self._is_late(), time.perf_counter() - self.start) if self.everyone.is_first else (False, 0.0)
+            weights.tell(Notes(bool(self._wish), *now))
+        yield
+        self._heard = weights.hear() if is_heard else Notes()
+        self.seconds = self._heard.seconds if is_heard else self.seconds
+
+    def stop(self, error: BaseException) -> None:
+        """Stop after this step, which is whole whatever it was that came between; or soon, with all other processes."""
+        if self.everyone.size == 1:
+            self.write()
+            raise error
+        self._wish.append(error)
+
+    def leave_together(self) -> None:
+        """Raise what one of the processes wished to be raised, if any, in all of them."""
+
+        def leave() -> None:
+            if self._wish:
+                raise self._wish[0]
+
+        self.everyone.each(leave)
 
     def _is_well(self) -> bool:
         """Say whether all losses and gradients were finite; while learning, stop there with the last good weights."""
         bad_step = self.stepper.first_bad_step()
         if bad_step is not None and not self.is_polishing:
             self.task.model.load_state_dict(self.stepper.average().state_dict())
-            if self.checkpoint is not None:
+            if self.checkpoint is not None and self.everyone.is_first:
                 self.checkpoint.remove()
             raise TrainingDivergedError(bad_step, self.task.config.learning_rate, self.task.model)
         return bad_step is None
@@ -246,10 +306,7 @@ class _Run:
     def _evaluate(self, spent: float) -> None:
         """Note an evaluation, keep the weights if it is the best one, and decide how to go on."""
         history, schedule, config, average = self.history, self.schedule, self.task.config, self.stepper.average()
-        with self.draws.in_turn():
-            evaluation, values = self.monitor.evaluate(
-                average, self.task.objective, step=history.steps, seconds=self.seconds
-            )
+        evaluation, values = self.everyone.agreed(lambda: self._look(average))
         found = self.evidence.add(history.steps, values)
         if found is not None:
             evaluation = dataclasses.replace(evaluation, improvement=found.value, noise=found.noise)
@@ -275,6 +332,13 @@ class _Run:
             schedule.worsened = spent
             history.gained, history.gained_noise = found.value, found.noise
 
+    def _look(self, average: nn.Module) -> tuple[Evaluation, Tensor]:
+        """Evaluate a model on the held-out pairs."""
+        objective, seconds = self.task.objective, self.seconds
+        with self.draws.in_turn():
+            evaluation, values = self.monitor.evaluate(average, objective, step=self.history.steps, seconds=seconds)
+        return evaluation, values.cpu()
+
     def _finish_phase(self) -> None:
         """Go on with the polish, or end."""
         history, schedule = self.history, self.schedule
@@ -289,14 +353,15 @@ class _Run:
         model, samples, _, bandwidths, objective, config = self.task
         model.load_state_dict(self.best)
         assert isinstance(model, MetricModel)
-        self.generator.manual_seed(config.seed + 1)
+        self.generator.manual_seed(self.everyone.seed(config.seed + 1))
         with GlobalDraws(config.seed).in_turn():
-            self.stepper = Polisher(model, samples, bandwidths, objective, config, self.generator)
+            self.stepper = Polisher(model, samples, bandwidths, objective, config, self.generator, self.everyone)
 
     def _resume(self, progress: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Bring the run to where the file left it."""
         history = self.history
         _check_progress(progress)
+        tensors = {**tensors, **self._own_randoms(tensors, progress["steps"])}
         history.evaluations = [Evaluation(**{**one, "gain": tuple(one["gain"])}) for one in progress["evaluations"]]
         for key in ("steps", "kept", "stop_reason", "gained", "gained_noise"):
             setattr(history, key, progress[key])
@@ -315,6 +380,15 @@ class _Run:
         self.seconds = float(progress["seconds"])
         self.start -= self.seconds
 
+    def _own_randoms(self, tensors: dict[str, Tensor], step: int) -> dict[str, Tensor]:
+        """Find the generators of this process in a file; after one of another number of processes they begin anew."""
+        size, rank = self.everyone.size, self.everyone.rank
+        if size == 1 + sum(name.startswith(_RANDOM + ".") for name in tensors):
+            return {name: tensors[f"{name}.{rank}"] for name in _RANDOMS} if rank > 0 else {}
+        seed, device = self.everyone.seed(self.task.config.seed, step), self.generator.device
+        fresh = (torch.Generator(device).manual_seed(seed).get_state(), GlobalDraws(seed).state)
+        return dict(zip(_RANDOMS, fresh, strict=True))
+
     def _are_evidence(self, past: dict[str, Tensor]) -> bool:
         """Say whether tensors are what all held-out pairs said, at every scale."""
         pairs = (len(self.monitor.levels), len(self.monitor.pairs[0].points))
@@ -322,7 +396,10 @@ class _Run:
         return not shapes or (len(shapes) == 1 and shapes.pop()[:-1] == pairs)
 
     def _is_overdue(self) -> bool:
-        """Say whether the last write is long ago."""
+        """Say whether the last write is long ago, as the first process sees it."""
+        return self._is_late() if self.everyone.size == 1 else bool(self._heard.overdue)
+
+    def _is_late(self) -> bool:
         return self.checkpoint is not None and time.monotonic() - self._last >= self.checkpoint.every
 
     def write(self) -> None:
@@ -335,5 +412,9 @@ class _Run:
         progress = dataclasses.asdict(self.history) | {"seconds": time.perf_counter() - self.start}
         progress |= {"settled": self.schedule.settled, "worsened": self.schedule.worsened}
         progress |= {"is_polishing": self.is_polishing}
-        self.checkpoint.write(self.facts, progress, tensors)
+        randoms = self.everyone.gather([self.generator.get_state(), self.draws.state])
+        for rank, states in enumerate(randoms[1:], 1):
+            tensors |= {f"{name}.{rank}": state for name, state in zip(_RANDOMS, states, strict=True)}
+        if self.everyone.is_first:
+            self.checkpoint.write(self.facts, progress, tensors)
         self._written_at, self._last = self.history.steps, time.monotonic()
