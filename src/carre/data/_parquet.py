@@ -87,13 +87,17 @@ def _check_footer(file: Path) -> None:
         raise ValueError(f"its footer should have {n_bytes:,} bytes")
 
 
-def pieces_of_parquet(files: Sequence[Path], root: Path, choose: Choose) -> tuple[tuple[Piece, ...], tuple[str, ...]]:
-    """Make a piece of every group of rows; return the pieces, and the names of the coordinates."""
-    found, names = list[Piece](), tuple[str, ...]()
+def pieces_of_parquet(
+    files: Sequence[Path], root: Path, choose: Choose
+) -> tuple[tuple[Piece, ...], tuple[str, ...], dict[str, str]]:
+    """Make a piece of every group of rows; return these, the coordinates, and why other columns are none."""
+    found, names, left_out = list[Piece](), tuple[str, ...](), dict[str, str]()
     for file in files:
         sizes, every, numeric = _contents(file)
         if not names:
             names = _coordinates(file, every, numeric, choose)
+            rest = (name for name in every if name not in names)
+            left_out = {name: "not chosen" if name in numeric else "text" for name in rest}
         lost = [name for name in names if name not in numeric]
         if lost:
             raise DamagedFileError(f"{file} must have numbers in the columns of {files[0]}; not so in {listed(lost)}")
@@ -101,7 +105,7 @@ def pieces_of_parquet(files: Sequence[Path], root: Path, choose: Choose) -> tupl
         for group, n_rows in enumerate(sizes):
             found.append(Piece(relative_name(file, root), first, n_rows, _group_reader(file, group, names)))
             first += n_rows
-    return tuple(found), names
+    return tuple(found), names, left_out
 
 
 def _coordinates(file: Path, every: Sequence[str], numeric: Sequence[str], choose: Choose) -> tuple[str, ...]:

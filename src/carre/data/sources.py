@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from carre.data.image_dataset import SYMMETRIC, Normalization
 from carre.data.image_folders import pieces_of_images
 from carre.data.samples import load_samples
 from carre.data.table import Choice, Table
-from carre.files import damage, existing_path
+from carre.files import AnyPath, damage, existing_path
 
 _KINDS = (
     "Give an array, a file or a folder of npy or parquet, zarr, AnnData, a Dataset, a DataLoader, or a function that "
@@ -61,6 +62,7 @@ class Source:
         normalization: What makes values of the pixels of image files; None where values are taken as they are.
         n_rows: How many rows there are; None where only reading them tells.
         drop_missing: Whether rows with missing cells are left out.
+        left_out: Columns that are no coordinates, and why.
 
     Example:
         >>> source = open_source(np.arange(10.0).reshape(5, 2))
@@ -79,6 +81,7 @@ class Source:
     normalization: Normalization | None = None
     n_rows: int | None = None
     drop_missing: bool = False
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         what = f"dim={self.dim}" if self.sample_shape is None else f"sample_shape={self.sample_shape}"
@@ -216,6 +219,22 @@ def open_source(
     return replace(source, drop_missing=drop_missing)
 
 
+def is_in_parts(path: AnyPath) -> bool:
+    """Say whether a path holds rows that are read in blocks, as there may be any number: shards, or an array of zarr.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     np.save(Path(folder, "part.npy"), np.eye(2))
+        ...     is_in_parts(folder), is_in_parts(Path(folder, "part.npy"))
+        (True, False)
+    """
+    place = Path(path).expanduser()
+    if not place.is_dir():
+        return False
+    return any((place / name).exists() for name in _OF_ZARR) or bool(shards_in(place))
+
+
 def is_source(given: Any) -> bool:
     """Say whether something has to be read in blocks, or does not hold its rows as an array.
 
@@ -223,7 +242,9 @@ def is_source(given: Any) -> bool:
         >>> is_source(np.zeros((2, 2))), is_source(lambda: iter([]))
         (False, True)
     """
-    if isinstance(given, Source) or (callable(given) and not hasattr(given, "shape")):
+    if isinstance(given, Source | str | Path) or iter_is_itself(given):
+        return True
+    if callable(given) and not hasattr(given, "shape"):
         return True
     kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(given).__mro__}
     return bool(kinds & {"torch.Dataset", "torch.DataLoader", "zarr.Array", "h5py.Dataset"})
@@ -248,8 +269,8 @@ class _Wanted:
         files = [place] if place.is_file() else shards_in(place)
         if files and files[0].suffix.lower() in PARQUET:
             choice = Choice(files[0], self.columns, self.drop, drop_missing=False)
-            pieces, names = pieces_of_parquet(files, place, choice.indices)
-            return Source(place.name, pieces, dim=len(names), names=names, n_rows=sum(piece.n_rows for piece in pieces))
+            pieces, names, left_out = pieces_of_parquet(files, place, choice.indices)
+            return replace(_of_pieces(place.name, pieces, (len(names),)), names=names, left_out=left_out)
         if files and files[0].suffix.lower() == _NPY and every:
             return _of_pieces(place.name, *pieces_of_npy(files, place))
         if place.is_dir() and not files:
@@ -305,7 +326,8 @@ def _of_object(given: Any, key: str | None) -> Source:
     if iter_is_itself(given):
         must = "be something that can be read more than once"
         raise ArgumentError("X", must, got=f"a {name}", remedy="Give the function that makes it")
-    if callable(given) and not hasattr(given, "__getitem__") and not hasattr(given, "__iter__"):
+    is_function = callable(given) and not hasattr(given, "forward")
+    if is_function and not hasattr(given, "__getitem__") and not hasattr(given, "__iter__"):
         return _of_stream(partial(_called, given), getattr(given, "__name__", name), None)
     if hasattr(given, "__len__") and hasattr(given, "__getitem__"):
         return _of_dataset(given, name)
@@ -326,6 +348,11 @@ def iter_is_itself(given: Any) -> bool:
 
 def _called(function: Callable[[], Any]) -> Iterator[Any]:
     """Begin a pass through the batches that a function returns."""
+    try:
+        inspect.signature(function).bind()
+    except (TypeError, ValueError) as error:
+        must = "be a function without arguments, which returns batches"
+        raise ArgumentError("X", must, got=repr(function), remedy=_KINDS) from error
     found = function()
     if not isinstance(found, Iterable):
         must, got = "return batches, one after the other, each time it is called", f"a {type(found).__name__}"

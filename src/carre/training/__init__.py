@@ -1,6 +1,7 @@
 """The only place that steps an optimizer."""
 
 from carre.arguments import check_room
+from carre.training._steps import seconds_per_step
 from carre.training.checkpoint import Checkpoint, CheckpointError
 from carre.training.config import DataScale, ImageScale, TrainingConfig
 from carre.training.loop import Progress, train
@@ -21,6 +22,7 @@ __all__ = [
     "TrainingConfig",
     "TrainingDivergedError",
     "linear_phase",
+    "seconds_per_step",
     "train",
 ]
 
