@@ -38,7 +38,7 @@ ORDER = [
     "estimator",
     "cli",
 ]
-LONGEST, MOST_FILES, MOST_LINES = 500, 140, 26_900
+LONGEST, MOST_FILES, MOST_LINES = 500, 150, 31_000
 FILES = sorted(ROOT.rglob("*.py"))
 
 

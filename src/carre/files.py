@@ -259,13 +259,14 @@ def _free_memory() -> float:
     return math.inf
 
 
-def check_unpacked(file: Path, n_bytes: int, packed: int | None = None) -> None:
+def check_unpacked(file: Path, n_bytes: int, packed: int | None = None, *, is_held: bool = True) -> None:
     """Refuse, before it is done, to unpack what is far larger than its file, or than the memory.
 
     Args:
         file: The file.
         n_bytes: How many bytes it holds, unpacked.
         packed: In how many bytes of the file; None for all.
+        is_held: Whether it is to be held in memory, all at once.
     """
     size = file.stat().st_size if packed is None else packed
     most = _ALWAYS_UNPACKED + _MOST_TIMES * size
@@ -273,7 +274,8 @@ def check_unpacked(file: Path, n_bytes: int, packed: int | None = None) -> None:
         would = f"{size / 1e6:,.1f} MB of {file} would unpack to {n_bytes / 1e6:,.0f} MB or more"
         remedy = "If they are meant so, unpack them yourself, or save an npy"
         raise DamagedFileError(f"{would}; at most {most / 1e6:,.0f} MB are read, {_MOST_TIMES} times as much. {remedy}")
-    check_memory(n_bytes, f"what {file} holds", "Give a part of it, or save an npy, which is not read but mapped")
+    if is_held:
+        check_memory(n_bytes, f"what {file} holds", "Give a part of it, or save an npy, which is not read but mapped")
 
 
 def is_gzip(file: Path) -> bool:

@@ -11,7 +11,7 @@ import carre
 _RECORDS = """
     Curvature DimensionEstimate Evaluation History JacobianProbe KernelChoice LearnedCarreDuChamp Local LocalScales
     Minimum Neighbors NoiseEstimate Perturbation Posterior Progress RankAdvice SampleGraph ScaleProfile TangentFrame
-    TraceEstimate Validity ColumnConcern CellError MetricMatching
+    TraceEstimate Validity ColumnConcern CellError MetricMatching Reading
 """
 # What others are made of, or have to be like: asked through those.
 _BASES = """
@@ -32,7 +32,7 @@ _INNER = """
     ImageScale.n_references ImageScale.polish_batch MetricModel.along FactorNetwork.envelope Neighbors.to
     NeuralField.points_at_once Objective.above_floor Objective.image Objective.losses Path.in_units
     Perturbation.centered Perturbation.image SampleGraph.curves Straight.draw TangentFrame.project Thread.draw
-    TorchIndex.search_wide rebuild_model trusted
+    TorchIndex.search_wide rebuild_model trusted seconds_per_step
 """
 # Files and folders are corpora of their own.
 _FILES = """

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -21,11 +21,16 @@ if TYPE_CHECKING:
 _COUNT = r"(\d+\.?\d*|\.\d+)"
 # Hours, minutes and seconds.
 _BUDGET = re.compile(f"(?:{_COUNT}h)?(?:{_COUNT}m(?:in)?)?(?:{_COUNT}s?)?")
+_SIZE = re.compile(rf"{_COUNT}([kmgt]?)(i?)b?")
 # Files whose columns have names.
 _TEXT = (".csv", ".tsv", ".txt", ".gz")
 _NAMED = (*_TEXT, ".parquet", ".pq")
 _OF_ARRAYS = (".npy", ".npz")
 _MOST_NAMES = 8
+
+
+# What a fit is made of.
+Samples: TypeAlias = "carre.Table | carre.ImageDataset | carre.data.Source"
 
 
 def positive(text: str) -> Any:
@@ -54,6 +59,10 @@ Device = Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is
 DropMissing = Annotated[
     bool, typer.Option("--drop-missing", help="Leave rows out of which a coordinate is missing; else they are refused.")
 ]
+Memory = Annotated[
+    str | None,
+    typer.Option(metavar="SIZE", help="Memory to take at most, like 2GB: DATA are read in blocks, and never held."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print neither progress nor a summary.")]
 
@@ -73,6 +82,34 @@ def seconds_of(budget: str | None) -> float | None:
     if total <= 0:
         raise ValueError(f"--budget must be a span of time like 90s, 2m, 1h30m or 0.5h; got {budget!r}")
     return total
+
+
+def bytes_of(size: str | None) -> int | None:
+    """Read an amount of memory: 2GB, 800MB, 1.5 GiB, or plain bytes.
+
+    Example:
+        >>> bytes_of("2GB"), bytes_of("1.5 MiB"), bytes_of("800")
+        (2000000000, 1572864, 800)
+    """
+    if size is None:
+        return None
+    found = _SIZE.fullmatch(size.replace(" ", "").lower())
+    if found is None or float(found[1]) <= 0:
+        raise ValueError(f"--memory must be a size like 2GB or 800MB; got {size!r}")
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** " kmgt".index(found[2] or " "))
+
+
+def in_words(seconds: float) -> str:
+    """Say how long something takes.
+
+    Example:
+        >>> in_words(0.4), in_words(42.4), in_words(130), in_words(7500)
+        ('a second', '42 s', '2 min', '2.1 h')
+    """
+    minutes = seconds / 60
+    if seconds < 1:
+        return "a second"
+    return f"{seconds:.0f} s" if seconds < 100 else f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
 
 
 def listed(text: str | None) -> list[str] | None:
@@ -141,6 +178,24 @@ def load_samples(
     if isinstance(samples, carre.Table) and samples.dropped:
         say(f"{rows_left_out(samples)} of {path} {'was' if len(samples.dropped) == 1 else 'were'} left out")
     return samples
+
+
+def open_samples(
+    path: str,
+    memory: str | None,
+    *,
+    otherwise: str,
+    columns: Sequence[str] | None,
+    drop: Sequence[str] | None,
+    size: int | None,
+    drop_missing: bool,
+) -> Samples:
+    """Read DATA, or open them to be read in blocks: shards and zarr, and whatever comes with a bound of memory."""
+    options: dict[str, Any] = {"columns": columns, "drop": drop, "size": size, "drop_missing": drop_missing}
+    if memory is None and not carre.data.sources.is_in_parts(path.partition("::")[0]):
+        return load_samples(path, otherwise=otherwise, **options)
+    with naming({"folder": "DATA", "drop_missing": "--drop-missing"}):
+        return carre.data.open_source(path, **options)
 
 
 def rows_left_out(table: carre.Table) -> str:

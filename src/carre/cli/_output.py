@@ -26,7 +26,7 @@ COMMAND: ContextVar[str] = ContextVar("COMMAND", default="carre")
 # What arguments of the library are called here.
 OPTIONS = {
     **dict.fromkeys(("path", "X", "samples", "points"), "DATA"),
-    **{name: f"--{name}" for name in ("columns", "drop", "size", "device", "labels", "rank")},
+    **{name: f"--{name}" for name in ("columns", "drop", "size", "device", "labels", "rank", "memory")},
     "columns and drop": "--columns and --drop",
     "name_or_folder": "MODEL",
     "key": "the key of DATA",

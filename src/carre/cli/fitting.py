@@ -17,7 +17,19 @@ import typer
 
 import carre
 from carre.cli import _inputs as inputs
-from carre.cli._inputs import AsJson, Columns, Data, Device, DropMissing, Quiet, checkpoint_of, listed, positive
+from carre.cli._inputs import (
+    AsJson,
+    Columns,
+    Data,
+    Device,
+    DropMissing,
+    Memory,
+    Quiet,
+    Samples,
+    checkpoint_of,
+    listed,
+    positive,
+)
 from carre.cli._output import COMMAND, counted, progress, say, show, worded
 from carre.cli._together import own_device
 
@@ -55,6 +67,7 @@ def fit(
     noise: Annotated[
         str, typer.Option(metavar="auto|NUMBER", help="Deviation of the samples' noise; auto looks for it.")
     ] = "auto",
+    memory: Memory = None,
     device: Device = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was interrupted.")] = False,
@@ -90,6 +103,7 @@ def fit(
         "bandwidth_range": _range(sigma_min, sigma_max),
         "noise": _noise(noise),
     }
+    bound = inputs.bytes_of(memory)
     if not 0 <= seed <= _LARGEST_SEED:
         raise ValueError(f"--seed must lie between 0 and {_LARGEST_SEED}; got {seed}")
     from carre.backend.processes import together  # noqa: PLC0415
@@ -107,8 +121,9 @@ def fit(
             return
         left_out = "leave the column out (--drop)"
         samples = everyone.each(
-            lambda: inputs.load_samples(
+            lambda: inputs.open_samples(
                 data,
+                memory,
                 otherwise=left_out,
                 columns=listed(columns),
                 drop=listed(drop),
@@ -118,14 +133,15 @@ def fit(
         )
         everyone.each(lambda: _check_samples(samples, size, rank))
         if dry_run:
-            plan = _plan(samples, settings, scale.value, device, seed)
+            plan = _plan(samples, settings, scale.value, device, seed, bound)
             plan = plan | _columns_of(samples)
             show(_facts_of_plan(plan, data, out), plan, as_json=as_json)
             return
         if overwrite and everyone.is_first:
             checkpoint_of(out).unlink(missing_ok=True)
-        start, place = time.perf_counter(), own_device(device)
-        geometry = _fit(samples, out, quiet=quiet, device=place, random_state=seed, scale=scale.value, **settings)
+        start = time.perf_counter()
+        told = {"device": own_device(device), "random_state": seed, "scale": scale.value, "memory": bound, **settings}
+        geometry = _fit(samples, out, quiet=quiet, **told)
     if not everyone.is_first:
         return
     seconds = time.perf_counter() - start
@@ -171,14 +187,15 @@ def _range(low: float | None, high: float | None) -> tuple[float, float] | None:
     return low, high
 
 
-def _check_samples(samples: carre.Table | carre.ImageDataset, size: int | None, rank: int | None) -> None:
+def _check_samples(samples: Samples, size: int | None, rank: int | None) -> None:
     """Refuse, before any work, options that the samples have no use for."""
-    is_table = isinstance(samples, carre.Table)
-    if is_table and size is not None:
+    images = None if isinstance(samples, carre.Table) else samples.sample_shape
+    if images is None and size is not None:
         raise ValueError(f"--size must be left out for tables; got {size}")
-    most = 2 * math.prod(samples.shape[1:] if isinstance(samples, carre.Table) else samples.sample_shape)
+    dim = samples.shape[1] if isinstance(samples, carre.Table) else math.prod(samples.sample_shape or (samples.dim,))
+    most = 2 * dim
     if rank is not None and rank > most:
-        what = "columns" if is_table else "pixels of an image"
+        what = "columns" if images is None else "pixels of an image"
         raise ValueError(f"--rank must be at most {most:,}, twice the {what} of DATA; got {rank:,}")
 
 
@@ -204,24 +221,19 @@ def _is_complete(out: Path, *, resume: bool, overwrite: bool) -> bool:
 
 
 def _plan(
-    samples: carre.Table | carre.ImageDataset, settings: dict[str, Any], scale: str, device: str | None, seed: int
+    samples: Samples, settings: dict[str, Any], scale: str, device: str | None, seed: int, memory: int | None
 ) -> dict[str, Any]:
     """Find out what a fit would do: all is decided, and nothing is trained."""
-    from carre.fitting import FitSettings, accept_samples, choose_device, make_plan, seed_of  # noqa: PLC0415
+    from carre.fitting import FitSettings, Reading, accept_samples, choose_device, seed_of  # noqa: PLC0415
 
-    accepted = accept_samples(samples, scale=scale)
+    accepted = accept_samples(samples, scale=scale, how=Reading(memory, seed=seed_of(seed), looks_only=True))
     for concern in accepted.concerns():
         warnings.warn(concern, carre.data.ColumnWarning, stacklevel=2)
-    plan = make_plan(
-        accepted.values,
-        FitSettings(**settings),
-        seed=seed_of(seed),
-        device=choose_device(device, accepted.points.tensor),
-        sample_shape=accepted.points.sample_shape,
-    )
-    n_parameters, *memory = plan.costs()
+    place = choose_device(device, accepted.points.tensor)
+    plan = accepted.plan(FitSettings(**settings), seed=seed_of(seed), device=place)
+    n_parameters, *n_bytes = plan.costs()
     return {
-        "n_samples": len(plan.samples),
+        "n_samples": plan.n_samples,
         "dim": plan.samples.shape[1],
         "hull_dim": plan.frame.hull_dim,
         "dimension_guess": plan.scale.dimension,
@@ -235,7 +247,8 @@ def _plan(
         "max_seconds": plan.config.max_seconds,
         "batch_size": plan.config.batch_size,
         "device": str(plan.device),
-        "memory": sum(memory),
+        "memory": sum(n_bytes),
+        "seconds": plan.seconds(),
         "scale": scale,
         "concerns": accepted.concerns(),
     }
@@ -247,8 +260,10 @@ def _scaled(scale: str) -> dict[str, str]:
     return {} if by is None else {"scaled": f"each column is divided by {by}; σ is in these units"}
 
 
-def _columns_of(samples: carre.Table | carre.ImageDataset) -> dict[str, Any]:
+def _columns_of(samples: Samples) -> dict[str, Any]:
     """Say which columns of a table are taken, and which are left out, and why."""
+    if isinstance(samples, carre.data.Source):
+        return {"columns": samples.names, "left_out": dict(samples.left_out)}
     if not isinstance(samples, carre.Table):
         return {}
     left_out = {
@@ -284,12 +299,13 @@ def _facts_of_plan(plan: dict[str, Any], data: str, out: Path) -> dict[str, str]
         "rank": f"{plan['rank']} (neighbors suggest a dimension of {plan['dimension_guess']:.1f})",
         "network": f"{plan['network']}, {plan['n_parameters']:,} parameters",
         "training": f"until it is done, at most {bound}, batches of {plan['batch_size']:,}",
+        "time": f"at most {inputs.in_words(plan['seconds'])}, as measured now, and often far less",
         "memory": f"about {plan['memory'] / 2**20:,.0f} MiB, beside torch's own",
         "would write": f"{out}; nothing was done",
     }
 
 
-def _fit(samples: carre.Table | carre.ImageDataset, out: Path, *, quiet: bool, **settings: Any) -> carre.Geometry:
+def _fit(samples: Samples, out: Path, *, quiet: bool, **settings: Any) -> carre.Geometry:
     """Fit and save; after an interruption, say how to go on."""
     from carre.backend.processes import together  # noqa: PLC0415
     from carre.training import Checkpoint  # noqa: PLC0415
@@ -330,9 +346,16 @@ def _save(geometry: carre.Geometry, out: Path) -> None:
         raise OSError(f"{worded(error)}; the geometry was saved in {elsewhere} instead") from error
 
 
+def _next(samples: Samples, model: str, table: str) -> dict[str, str]:
+    """Say which commands to go on with."""
+    if isinstance(samples, carre.data.Source):
+        return {"what next": f"carre map {model} {table} --out answers"}
+    return {"what next": f"carre dimension {model} {table}", "": f"carre report {model} {table} -o report.html"}
+
+
 def _summary(
     geometry: carre.Geometry,
-    samples: carre.Table | carre.ImageDataset,
+    samples: Samples,
     data: str,
     out: Path,
     seconds: float,
@@ -340,8 +363,11 @@ def _summary(
     quiet: bool,
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """Say what was learned, and what to do with it."""
-    every = -(-len(samples) // _SUMMARIZED)
-    some = samples.values[::every] if isinstance(samples, carre.Table) else samples[::every]
+    if isinstance(samples, carre.data.Source):
+        some: Any = geometry.landmarks[:_SUMMARIZED].numpy()
+    else:
+        every = -(-len(samples) // _SUMMARIZED)
+        some = samples.values[::every] if isinstance(samples, carre.Table) else samples[::every]
     with progress("dimension", quiet=quiet) as tell:
         estimate = geometry.estimate_dimension(some, progress=tell)
     (low, high), source = estimate.interval, estimate.source
@@ -349,7 +375,7 @@ def _summary(
     model, table, history = shlex.quote(str(out)), shlex.quote(data), geometry.history
     table += " --drop-missing" if isinstance(samples, carre.Table) and samples.dropped else ""
     facts = {
-        "samples": f"{len(samples):,} with {counted(geometry.dim, 'coordinate')}",
+        "samples": f"{geometry.n_samples:,} with {counted(geometry.dim, 'coordinate')}",
         **_facts_of_columns(_columns_of(samples)),
         **_scaled(str(geometry.parameters.get("scale"))),
         "dimension": f"{estimate.value} ({low} to {high} as σ varies by √2): {estimate.verdict}"
@@ -359,12 +385,11 @@ def _summary(
         "noise": str(geometry.noise_estimate),
         "training": f"{history.steps:,} steps, {seconds:.1f} s, on {geometry.device}: {history.stop_reason}",
         "saved in": str(out),
-        "what next": f"carre dimension {model} {table}",
-        "": f"carre report {model} {table} -o report.html",
+        **_next(samples, model, table),
     }
     results = {
         "model": out,
-        "n_samples": len(samples),
+        "n_samples": geometry.n_samples,
         "n_features": geometry.dim,
         "columns": geometry.feature_names,
         "left_out": _columns_of(samples).get("left_out"),

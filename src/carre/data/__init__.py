@@ -10,16 +10,19 @@ from carre.data.image_dataset import ImageDataset, Normalization
 from carre.data.image_folders import load_celeba, load_ffhq, load_image_folder
 from carre.data.mnist import load_mnist, read_idx
 from carre.data.samples import load_images, load_samples
+from carre.data.sources import Block, Source, open_source
 from carre.data.table import Table, load_table, write_table
 from carre.files import DamagedFileError
 
 __all__ = [
+    "Block",
     "CellError",
     "ColumnConcern",
     "ColumnWarning",
     "DamagedFileError",
     "ImageDataset",
     "Normalization",
+    "Source",
     "Table",
     "column_concerns",
     "from_anndata",
@@ -33,8 +36,9 @@ __all__ = [
     "load_mnist",
     "load_samples",
     "load_table",
+    "open_source",
     "read_idx",
     "write_table",
 ]
 
-check_room(__name__, but=("ImageDataset", "Normalization"))
+check_room(__name__, but=("Block", "ImageDataset", "Normalization", "Source"))

@@ -26,6 +26,7 @@ SCALES = ("none", "standardize", "robust")
 _NORMAL_RANGE, _RELATIVE_ROUNDING = 1.349, 1e-12
 _FEWEST_ROWS, _LOOKED_AT = 10, 100_000
 _MOST_NAMES = 5
+_NUMBERING = "seems to number the rows: it would say when a row was written, not what it is"
 
 
 class ColumnWarning(UserWarning):
@@ -54,6 +55,11 @@ class ColumnConcern:
     columns: tuple[str, ...]
     finding: str
     remedy: str
+
+    @property
+    def is_numbering(self) -> bool:
+        """Whether they seem to number the rows, which only the order of the rows tells."""
+        return self.finding == _NUMBERING
 
     def __str__(self) -> str:
         some = ", ".join(map(repr, self.columns[:_MOST_NAMES])) + (", …" if len(self.columns) > _MOST_NAMES else "")
@@ -156,9 +162,8 @@ class _Column(NamedTuple):
 
 
 def _numbering(seen: Sequence[_Column], called: np.ndarray) -> Iterator[ColumnConcern]:
-    finding = "seems to number the rows: it would say when a row was written, not what it is"
     for name in called[[column.is_numbering for column in seen]]:
-        yield ColumnConcern((name,), finding, "Leave it out")
+        yield ColumnConcern((name,), _NUMBERING, "Leave it out")
 
 
 def _categories(seen: Sequence[_Column], called: np.ndarray, n_rows: int) -> Iterator[ColumnConcern]:

@@ -22,6 +22,7 @@ from carre.files import AnyPath, DamagedFileError, check_memory, check_unpacked,
 _MOST_NAMES = 5
 # Arrays and groups in a file of AnnData.
 _MOST_PARTS = 10_000
+_AGAIN = "Save or copy it again"
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,8 +202,8 @@ def from_anndata(annotated: Any, key: str | None = None, *, drop_missing: bool =
     return _as_table(annotated, key, Path(key or "X"), drop_missing=drop_missing)
 
 
-def _as_table(annotated: Any, key: str | None, file: Path, *, drop_missing: bool) -> Table:
-    """Take a matrix of an AnnData, which errors call by its file."""
+def matrix_of(annotated: Any, key: str | None, file: Path) -> tuple[Any, tuple[str, ...] | None]:
+    """Return a matrix of an AnnData as it lies there, maybe on disk, and the names of its columns, if they have any."""
     known = [*map(str, annotated.obsm), *map(str, annotated.layers)]
     names: tuple[str, ...] | None
     if key is None:
@@ -220,20 +221,39 @@ def _as_table(annotated: Any, key: str | None, file: Path, *, drop_missing: bool
         raise ArgumentError("key", must, got="None")
     if is_frame(matrix):
         matrix, _ = read_frame(matrix, None, name=f"obsm[{key!r}]")
+    n_rows, shape = len(annotated.obs), tuple(matrix.shape)
+    n_columns = shape[-1] if names is None else len(names)
+    kind = getattr(getattr(matrix, "dtype", None), "kind", "")
+    if shape != (n_rows, n_columns) or kind not in "fiub" or not kind:
+        must = f"name a matrix of numbers of shape ({n_rows}, {n_columns})"
+        raise ArgumentError("key", must, got=f"{getattr(matrix, 'dtype', 'one')} of shape {shape} in {file}")
+    return matrix, tuple(f"{key}{i}" for i in range(n_columns)) if names is None else names
+
+
+def _as_table(annotated: Any, key: str | None, file: Path, *, drop_missing: bool) -> Table:
+    """Take a matrix of an AnnData, which errors call by its file."""
+    matrix, names = matrix_of(annotated, key, file)
     matrix = matrix[:] if hasattr(matrix, "file") or hasattr(matrix, "backend") else matrix
     if hasattr(matrix, "toarray"):
         n_bytes, remedy = math.prod(matrix.shape) * matrix.dtype.itemsize, "Take one of obsm, such as X_pca"
         check_memory(n_bytes, f"the matrix of {file}", remedy)
         matrix = matrix.toarray()
     values, columns = np.asarray(matrix), annotated.obs
-    n_rows, n_columns = len(columns), values.shape[-1] if names is None else len(names)
-    if values.shape != (n_rows, n_columns) or values.dtype.kind not in "fiub":
-        must = f"name a matrix of numbers of shape ({n_rows}, {n_columns})"
-        raise ArgumentError("key", must, got=f"{values.dtype} of shape {values.shape} in {file}")
-    names = tuple(f"{key}{i}" for i in range(n_columns)) if names is None else names
     other = {str(column): np.asarray(columns[column]) for column in columns.columns}
     other = {name: column if column.dtype.kind in "fiubU" else column.astype(str) for name, column in other.items()}
     return checked(values, names, other, file, drop_missing=drop_missing)
+
+
+def opened_anndata(path: AnyPath, *, is_held: bool = False) -> Any:
+    """Open a file of AnnData, whose X stays on disk; unless it will be held, which it has to have room for."""
+    file = existing_file(path, "Give a file that ends in .h5ad")
+    try:
+        import anndata  # type: ignore[import-untyped]  # noqa: PLC0415
+    except ImportError as error:
+        raise ImportError("Files of AnnData need anndata; run: pip install 'carre[anndata]'") from error
+    with damage(f"{file} cannot be read as AnnData", _AGAIN, Exception):
+        _check_tree(file, is_held=is_held)
+        return anndata.read_h5ad(file, backed="r")
 
 
 def load_anndata(path: AnyPath, key: str | None = None, *, drop_missing: bool = False) -> Table:
@@ -252,20 +272,14 @@ def load_anndata(path: AnyPath, key: str | None = None, *, drop_missing: bool = 
         ...     load_anndata(f"{folder}/cells.h5ad", "X_pca").values.shape
         (3, 2)
     """
-    file = existing_file(path, "Give a file that ends in .h5ad")
-    try:
-        import anndata  # type: ignore[import-untyped]  # noqa: PLC0415
-    except ImportError as error:
-        raise ImportError("Files of AnnData need anndata; run: pip install 'carre[anndata]'") from error
+    annotated = opened_anndata(path, is_held=True)
+    file = Path(path).expanduser()
     # What a reader of other people's raises over a damaged file is not known before.
-    with damage(f"{file} cannot be read as AnnData", "Save or copy it again", Exception):
-        _check_tree(file)
-        annotated = anndata.read_h5ad(file, backed="r")
-        with closing(annotated.file):
-            return _as_table(annotated, key, file, drop_missing=drop_missing)
+    with damage(f"{file} cannot be read as AnnData", _AGAIN, Exception), closing(annotated.file):
+        return _as_table(annotated, key, file, drop_missing=drop_missing)
 
 
-def _check_tree(file: Path) -> None:
+def _check_tree(file: Path, *, is_held: bool) -> None:
     """Refuse what a file of HDF5 may hold and AnnData never writes, before anything is read of it.
 
     These are links, which may lead to other files, or round in a circle, and arrays of which other files hold the
@@ -291,4 +305,4 @@ def _check_tree(file: Path) -> None:
                     n_bytes += item.size * item.dtype.itemsize if item.size else 0
                 else:
                     groups.append(item)
-    check_unpacked(file, n_bytes)
+    check_unpacked(file, n_bytes, is_held=is_held)

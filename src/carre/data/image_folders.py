@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from carre.boundary import ArgumentError, as_count
+from carre.data._pieces import Piece, pieces_of_array, rows_at_once
 from carre.data.image_dataset import SYMMETRIC, ImageDataset, Normalization, check_choice
 from carre.files import (
     AnyPath,
@@ -35,6 +36,8 @@ _GRAY_MODES = ("1", "L", "LA")
 _BAR_AFTER_SECONDS = 2.0
 # Images that a thread reads at a time: enough that handing them out costs nothing, few enough for the bar to move.
 _CHUNK = 16
+# Images of a folder that say whether all are gray, where they are read piece by piece.
+_LOOKED_AT = 256
 
 _CELEBA_REMEDY = (
     "Download the aligned and cropped images of CelebA (img_align_celeba) and list_eval_partition.txt into one folder"
@@ -99,6 +102,23 @@ def load_image_folder(
     labels = np.array([classes.index(file.relative_to(place).parts[0]) for file in chosen]) if classes else None
     pixels = _read_pixels(chosen, size=size, crop=crop, mode=mode)
     return ImageDataset(pixels, labels, normalization, place.resolve().name, tuple(classes))
+
+
+def pieces_of_images(place: Path, size: int | None) -> tuple[tuple[Piece, ...], tuple[int, int, int]]:
+    """Cut the images of a folder into pieces that are read when they are needed; return these, and the shape of one."""
+    files = _list_images(place)
+    if not files:
+        raise MissingFileError("folder", f"hold images, or shards of npy or parquet; there are none in {place}")
+    mode = "L" if all(map(_is_gray, files[:_LOOKED_AT])) else "RGB"
+    shape = _read(files[0], size, None, mode).shape
+
+    def read(some: slice) -> np.ndarray:
+        chosen = files[some]
+        check_memory(len(chosen) * math.prod(shape), "images", "Give a smaller size")
+        return _filled(chosen, shape, lambda file: _read(file, size, None, mode))
+
+    pieces = pieces_of_array(read, len(files), place.name, at_most=rows_at_once(math.prod(shape)))
+    return pieces, (shape[0], shape[1], shape[2])
 
 
 def load_celeba(
@@ -246,16 +266,21 @@ def _read_pixels(files: Sequence[Path], *, size: int | None, crop: int | None, m
     check_memory(len(files) * channels * (size or 1) ** 2, "images", remedy)
     first = _read(files[0], size, crop, mode)
     check_memory(len(files) * first.size, "images", remedy)
-    pixels = np.empty((len(files), *first.shape), np.uint8)
+    return _filled(files, first.shape, lambda file: _read(file, size, crop, mode))
+
+
+def _filled(files: Sequence[Path], shape: tuple[int, ...], read: Callable[[Path], np.ndarray]) -> np.ndarray:
+    """Read images of one shape, several at a time, with a bar on a terminal if it takes long."""
+    pixels = np.empty((len(files), *shape), np.uint8)
 
     def fill(start: int) -> int:
         chunk = files[start : start + _CHUNK]
         for i, file in enumerate(chunk, start):
-            image = _read(file, size, crop, mode)
-            if image.shape != first.shape:
+            image = read(file)
+            if image.shape != shape:
                 must = f"all have the same size; {file} is {image.shape[2]} × {image.shape[1]}, and {files[0].name} is"
                 remedy = "Pass size=… to crop and resize them"
-                raise ArgumentError("images", f"{must} {first.shape[2]} × {first.shape[1]}", remedy=remedy)
+                raise ArgumentError("images", f"{must} {shape[2]} × {shape[1]}", remedy=remedy)
             pixels[i] = image
         return len(chunk)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import difflib
-import importlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,27 +17,20 @@ from jaxtyping import Float
 
 from carre.boundary import ArgumentError, as_array, listed
 from carre.data._delimited import INDEX, CellError, as_written, read_delimited
+from carre.data._parquet import PARQUET, import_pyarrow, read_parquet
 from carre.data.arrays import array_shapes, mapped_array, read_arrays
 from carre.files import (
     AnyPath,
     DamagedFileError,
-    check_memory,
     check_output,
-    check_unpacked,
-    damage,
     existing_file,
     written_whole,
 )
 
 NUMPY = (".npy", ".npz")
 _TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
-_PARQUET = (".parquet", ".pq")
-_REMEDY = f"Give a table: {', '.join((*_TEXT[:3], *_PARQUET[:1], *NUMPY))}, or one of the first three with .gz"
-# As pandas stores an index without a name.
-_PARQUET_INDEX = "__index_level_0__"
+_REMEDY = f"Give a table: {', '.join((*_TEXT[:3], *PARQUET[:1], *NUMPY))}, or one of the first three with .gz"
 _ROWS_AT_ONCE = 2**16
-# Of a Parquet file: enough for a million columns.
-_LONGEST_FOOTER = 2**28
 # Where rows are left out, the numbers of the others stand in a column of this name.
 _ROW = "row"
 # With how many names one that is not there is compared.
@@ -139,19 +131,19 @@ def load_table(
     if columns is not None and drop is not None:
         must = "not be given both: what is not among the columns is dropped anyway"
         raise ArgumentError("columns and drop", must)
-    choice = _Choice(file, columns, drop, drop_missing)
+    choice = Choice(file, columns, drop, drop_missing)
     suffix = "".join(file.suffixes[-2:]).lower() if file.suffix.lower() == ".gz" else file.suffix.lower()
     if suffix in NUMPY:
         return _of_array(*_read_array(file, key), choice)
     if suffix in _TEXT:
         return _of_delimited(file, choice)
-    if suffix in _PARQUET:
-        return _of_columns(*_read_parquet(file), choice)
-    raise ArgumentError("path", f"end in one of {', '.join((*_TEXT, *_PARQUET, *NUMPY))}", got=file, remedy=_REMEDY)
+    if suffix in PARQUET:
+        return _of_columns(*read_parquet(file), choice)
+    raise ArgumentError("path", f"end in one of {', '.join((*_TEXT, *PARQUET, *NUMPY))}", got=file, remedy=_REMEDY)
 
 
 @dataclass(frozen=True)
-class _Choice:
+class Choice:
     """Which columns of a file are to be coordinates."""
 
     file: Path
@@ -192,7 +184,7 @@ class _Choice:
 
 
 def _of_columns(
-    names: list[str] | None, columns: list[np.ndarray], choice: _Choice, lines: np.ndarray | None = None
+    names: list[str] | None, columns: list[np.ndarray], choice: Choice, lines: np.ndarray | None = None
 ) -> Table:
     """Make a table of columns that each have their own type."""
     wanted = choice.indices(names, len(columns))
@@ -213,12 +205,12 @@ def _of_columns(
     return checked(values, taken, other, choice.file, lines, drop_missing=choice.drop_missing)
 
 
-def _of_delimited(file: Path, choice: _Choice) -> Table:
+def _of_delimited(file: Path, choice: Choice) -> Table:
     names, columns, lines = read_delimited(file, choice.indices)
     return _of_columns(names, columns, choice, lines)
 
 
-def _of_array(values: np.ndarray, other: dict[str, np.ndarray], choice: _Choice) -> Table:
+def _of_array(values: np.ndarray, other: dict[str, np.ndarray], choice: Choice) -> Table:
     """Make a table of an array, which stays as it is if all columns are taken."""
     if values.ndim != 2 or values.dtype.kind not in "fiub":
         remedies = {0: "A single number is no table", 2: "Convert it to numbers"}
@@ -310,64 +302,6 @@ def _read_array(file: Path, key: str | None) -> tuple[np.ndarray, dict[str, np.n
     return arrays[key], {name: arrays[name] for name in beside}
 
 
-def _read_parquet(file: Path) -> tuple[list[str], list[np.ndarray]]:
-    """Read the names and the columns of a file; cells that are missing become NaN in numbers, and "" in text."""
-    arrow, parquet = _pyarrow(), _pyarrow(".parquet")
-    with file.open("rb") as stream:
-        stream.seek(max(0, file.stat().st_size - 8))
-        n_bytes = int.from_bytes(stream.read(4), "little")
-    with damage(f"{file} cannot be read as Parquet", "Save or copy it again", arrow.ArrowException):
-        if n_bytes > _LONGEST_FOOTER:
-            raise ValueError(f"its footer should have {n_bytes:,} bytes")
-        schema = parquet.read_schema(file)
-        # A text that is written once for many cells is held once, until it is known how much room they take.
-        texts = [field.name for field in schema if str(field.type).removeprefix("large_") in ("string", "binary")]
-        with parquet.ParquetFile(file, read_dictionary=texts) as content:
-            told, leaves = content.metadata, content.schema
-            n_cells = told.num_rows * told.num_columns
-            # Of lists, a row may hold any number. What is told of other columns is not asked for: where that is
-            # damaged, pyarrow ends the process.
-            lists = [k for k in range(told.num_columns) if leaves.column(k).max_repetition_level]
-            n_cells += sum(told.row_group(i).column(k).num_values for i in range(told.num_row_groups) for k in lists)
-            check_unpacked(file, 8 * n_cells)
-            table = content.read()
-        names = [INDEX if name == _PARQUET_INDEX else name for name in table.column_names]
-        return names, [_from_arrow(table[i], f"{name!r} of {file}", arrow) for i, name in enumerate(names)]
-
-
-def _from_arrow(column: Any, name: str, arrow: Any) -> np.ndarray:
-    """Turn a column into numbers, where it holds some, and into text otherwise."""
-    types = arrow.types
-    if types.is_decimal(column.type) or (types.is_boolean(column.type) and column.null_count):
-        column = column.cast(arrow.float64())
-    if types.is_integer(column.type) or types.is_floating(column.type) or types.is_boolean(column.type):
-        numbers: np.ndarray = column.to_numpy()
-        return numbers
-    if not types.is_dictionary(column.type):
-        cells = ["" if cell is None else str(cell) for cell in column.to_pylist()]
-        return _as_text(cells, np.arange(len(cells)), name)
-    column = column.unify_dictionaries()
-    known = column.chunk(0).dictionary.to_pylist() if column.num_chunks else []
-    # The last one stands for what is missing.
-    places = [chunk.indices.cast(arrow.int64()).fill_null(len(known)).to_numpy() for chunk in column.chunks]
-    return _as_text([*map(str, known), ""], np.concatenate([np.zeros(0, int), *places]), name)
-
-
-def _as_text(known: Sequence[str], places: np.ndarray, name: str) -> np.ndarray:
-    """Return the text of every cell, of which some are the same; NumPy gives each the room of the longest one."""
-    check_memory(4 * len(places) * max(map(len, known), default=0), f"column {name}", "Shorten its longest cell")
-    cells: np.ndarray = np.array(known, dtype=np.str_)[places]
-    return cells
-
-
-def _pyarrow(part: str = "") -> Any:
-    """Import pyarrow or a part of it when it is needed; say how to install it if it is missing."""
-    try:
-        return importlib.import_module(f"pyarrow{part}")
-    except ImportError as error:
-        raise ImportError("Parquet files need pyarrow; run: pip install 'carre[data]'") from error
-
-
 def write_table(path: AnyPath, columns: Mapping[str, Any]) -> None:
     """Write columns of equal length to a file; one that is there is replaced when the new one is complete.
 
@@ -419,7 +353,7 @@ def _write_text(file: Path, columns: Mapping[str, np.ndarray]) -> None:
 
 
 def _write_parquet(file: Path, columns: Mapping[str, np.ndarray]) -> None:
-    arrow, parquet = _pyarrow(), _pyarrow(".parquet")
+    arrow, parquet = import_pyarrow(), import_pyarrow(".parquet")
     lists = {name: column.tolist() if column.dtype.kind in "UO" else column for name, column in columns.items()}
     parquet.write_table(arrow.table({name: arrow.array(column) for name, column in lists.items()}), file)
 

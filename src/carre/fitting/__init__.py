@@ -1,14 +1,16 @@
 """From samples to a geometry: what was told, what is made of it, and the fit."""
 
 from carre.arguments import check_room
-from carre.fitting._fit import accept_samples, carry_out, fit, seed_of
+from carre.fitting._fit import carry_out, fit, seed_of
 from carre.fitting.plan import FitPlan, make_plan, of_flat_points
+from carre.fitting.samples import Reading, accept_samples
 from carre.fitting.settings import METHODS, FitSettings, choose_device
 
 __all__ = [
     "METHODS",
     "FitPlan",
     "FitSettings",
+    "Reading",
     "accept_samples",
     "carry_out",
     "choose_device",

@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,17 +17,17 @@ from torch import Tensor, nn
 
 from carre.backend.memory import check_room, progress_bar
 from carre.backend.processes import together
-from carre.backend.rows import Rows, Samples
+from carre.backend.rows import Samples
 from carre.backend.surroundings import plain_surroundings
-from carre.boundary import LARGE, ArgumentError, Points, as_dense, as_images, as_points, check_size
-from carre.data import ColumnWarning, Normalization, Table, column_concerns
-from carre.data.columns import column_units
-from carre.data.frames import is_frame, names_of, read_frame, refuse_anndata
+from carre.boundary import ArgumentError
+from carre.data import ColumnWarning
+from carre.data.sources import is_source
 from carre.fields import NeuralField
 from carre.fitting._shards import pooled
-from carre.fitting.plan import FitPlan, OwnRows, check_output, make_plan
+from carre.fitting.plan import FitPlan, OwnRows, check_output
+from carre.fitting.samples import Reading, accept_samples
 from carre.fitting.settings import FitSettings, choose_device
-from carre.geometry import Geometry, is_dataset
+from carre.geometry import Geometry
 from carre.matching import LogUniform
 from carre.metric import AffineFrame
 from carre.networks import UNetSettings
@@ -42,7 +42,6 @@ from carre.training import (
     linear_phase,
     train,
 )
-from carre.training.checkpoint import digest
 from carre.training.monitor import TOO_HARD
 
 # The scale is chosen at this many samples; at fewer, where that many metrics are more than so many numbers. Whatever is
@@ -78,6 +77,7 @@ def fit(
     mixed_precision: bool | None = None,
     cuda_graph: bool = True,
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+    memory: int | None = None,
     device: str | torch.device | None = None,
     random_state: int | np.random.RandomState | None = None,
     verbose: bool = True,
@@ -95,7 +95,9 @@ def fit(
     Args:
         X: Samples, shape (n, D), which an MLP learns, or images, shape (n, C, H, W), which a U-Net learns: an array, a
             tensor, a data frame, a `carre.Table`, or a dataset of images. Whole numbers are taken as they are: of uint8
-            images, σ is in steps of 0 to 255.
+            images, σ is in steps of 0 to 255. Or whatever `carre.data.open_source` reads in blocks: a folder of npy or
+            parquet shards, zarr, a dataset or a ``DataLoader`` of PyTorch, a function that returns batches. What does
+            not fit into memory is drawn from, and read on while training goes on.
         rank: Rows of the factor of G; at least 2d−1 for data of dimension d.
         bandwidth: The default scale σ of all questions, a standard deviation in the units of the data.
             None chooses it after training, without labels.
@@ -135,6 +137,8 @@ def fit(
             evaluation, at least about every minute, and when Ctrl-C is pressed; a fit with the same samples, seed
             and settings goes on from it, and removes it when it is done. A `carre.training.Checkpoint` stays, for you
             to remove when the geometry is saved: then nothing is lost at any moment.
+        memory: The bytes that a fit of a source may take beside what the process holds already; without a bound of
+            yours, half a gigabyte of samples are held at a time.
         device: Where to compute; None takes a GPU if there is one.
         random_state: Seed or generator of NumPy. A seed makes a fit on a CPU reproducible.
         verbose: Whether to draw a progress bar (on a terminal only), here and in the tools of the geometry.
@@ -161,23 +165,26 @@ def fit(
     everyone = together()
     # Networks and functions cannot be compared; each process may have a device and a progress of its own.
     plain = {name: value for name, value in vars(settings).items() if not callable(value)}
-    everyone.check_same("the arguments of a fit", (plain, scale, checkpoint is None))
-    samples = everyone.each(lambda: accept_samples(X, scale=scale))
+    everyone.check_same("the arguments of a fit", (plain, scale, memory, checkpoint is None))
+    kept = everyone.each(lambda: _checkpoint_of(checkpoint))
+    seed = everyone.agreed(lambda: seed_of(random_state, kept))
+    is_shown = verbose and everyone.is_first
+    with progress_bar("reading") if is_shown and is_source(X) else nullcontext() as reading:
+        part = (everyone.rank, everyone.size)
+        how = Reading(memory, validation_fraction, seed=seed, progress=reading, part=part)
+        samples = everyone.each(lambda: accept_samples(X, scale=scale, how=how))
     pool, own = pooled(samples.points, samples.names, scale), None
     if pool is not None:
         own = OwnRows(samples._replace(points=pool.own).values, pool.n_samples, pool.digest)
-        samples = samples._replace(points=pool.some)
+        samples = samples.shared(pool.some)
     concerns = samples.concerns()
     for concern in concerns:
         warnings.warn(concern, ColumnWarning, stacklevel=4)
     place = choose_device(device, samples.points.tensor)
-    kept = everyone.each(lambda: _checkpoint_of(checkpoint))
-    seed, shape = everyone.agreed(lambda: seed_of(random_state, kept)), samples.points.sample_shape
-    plan = everyone.each(
-        lambda: make_plan(samples.values, settings, seed=seed, device=place, sample_shape=shape, own=own)
-    )
-    is_shown = verbose and progress is None and everyone.is_first
-    bar = progress_bar("fit", delay=0.0) if is_shown else nullcontext(progress)
+    plan = everyone.each(lambda: samples.plan(settings, seed=seed, device=place, own=own))
+    if memory is not None:
+        everyone.each(lambda: _check_memory(plan, memory))
+    bar = progress_bar("fit", delay=0.0) if is_shown and progress is None else nullcontext(progress)
     with bar as callback:
         geometry = carry_out(plan, callback=callback, checkpoint=kept)
     parameters = {name: told[name] for name in told if name not in ("X", "progress")}
@@ -204,62 +211,13 @@ def _checkpoint_of(told: str | os.PathLike[str] | Checkpoint | None) -> Checkpoi
     return told if told is None or isinstance(told, Checkpoint) else Checkpoint(told)
 
 
-class GivenSamples(NamedTuple):
-    """The samples of a fit, checked, and what is known of them beside their values."""
-
-    points: Points
-    names: tuple[str, ...] | None
-    normalization: Normalization | None
-
-    @property
-    def values(self) -> Samples:
-        """The samples, flat, each column divided by its unit; many of them only when they are asked for."""
-        tensor, units = self.points.tensor.detach(), self.points.units
-        if units is None or tensor.numel() <= LARGE:
-            return self.points.in_units(units).tensor.detach()
-        rows, unit = Rows(tensor, torch.arange(len(tensor), device=tensor.device)), units.to(tensor)
-        return rows.then(lambda part: part / unit)
-
-    def concerns(self) -> tuple[str, ...]:
-        """Say what is odd about their columns, in sentences; images have none."""
-        if self.points.sample_shape is not None:
-            return ()
-        values, units = self.points.tensor, self.points.units
-        return tuple(map(str, column_concerns(values, self.names, units_matter=units is None)))
-
-
-def accept_samples(X: Any, *, scale: str = "none") -> GivenSamples:
-    """Check the samples of a fit: arrays, tensors, tables, data frames, images, datasets of images.
-
-    Args:
-        X: The samples.
-        scale: How columns are scaled, as in `fit`.
-
-    Example:
-        >>> from carre.data import Table
-        >>> accept_samples(Table(np.zeros((2, 1)), ("height",))).names
-        ('height',)
-    """
-    normalization = X.normalization if is_dataset(X) else None
-    names: tuple[str, ...] | None = None
-    if isinstance(X, Table):
-        names, X = X.names, X.values
-    elif is_dataset(X):
-        X = X.images
-    elif is_frame(X):
-        (X, _), names = read_frame(X, None, name="X"), names_of(X)
-    refuse_anndata(X, "X")
-    values = as_dense(X, "X")
-    if normalization is None:
-        _warn_of_last_channels(values)
-    points = as_points(values, name="X") if values.ndim <= 2 else as_images(values, name="X")
-    if len(points.tensor) < 2:
-        raise ArgumentError("X", "have at least 2 samples", got=f"{len(points.tensor)} sample (n_samples = 1)")
-    check_size(points.tensor, "X")
-    if scale != "none" and points.sample_shape is not None:
-        raise ArgumentError("scale", "be 'none' for images, whose pixels are alike", got=repr(scale))
-    units = column_units(points.tensor.detach(), scale)
-    return GivenSamples(dataclasses.replace(points, units=units), names, normalization)
+def _check_memory(plan: FitPlan, memory: int) -> None:
+    """Refuse a fit that would take more than it may."""
+    needed = sum(plan.costs()[1:])
+    if needed > memory:
+        must = f"leave room for {plan.network} and its samples, {needed / 1e6:,.0f} MB"
+        remedy = "Give more, or a smaller rank, width or batch_size"
+        raise ArgumentError("memory", must, got=f"{memory / 1e6:,.0f} MB", remedy=remedy)
 
 
 def carry_out(
@@ -273,6 +231,7 @@ def carry_out(
         checkpoint: A file to keep training in, and to go on from if it is there.
 
     Example:
+        >>> from carre.fitting import make_plan
         >>> samples = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
         >>> settings = FitSettings(max_steps=3, width=16, n_blocks=1, batch_size=16, bandwidth=0.5)
         >>> geometry = carry_out(make_plan(samples, settings, seed=0, device=torch.device("cpu")))
@@ -353,19 +312,22 @@ def _train(
     )
     if checkpoint is not None:
         facts: dict[str, Any] = {name: getattr(settings, name) for name in _FACTS}
-        samples = digest(plan.samples) if plan.own is None else plan.own.digest
-        facts |= {"samples": samples, "sample_shape": plan.sample_shape, "rank": rank}
+        facts |= {"samples": plan.facts, "sample_shape": plan.sample_shape, "rank": rank}
         checkpoint = Checkpoint(checkpoint.path, {**checkpoint.facts, **facts}, every=checkpoint.every)
     try:
-        history = train(
-            model,
-            *plan.share(),
-            LogUniform(low / scale, high / scale),
-            objective,
-            plan.config,
-            callback=callback,
-            checkpoint=checkpoint,
-        )
+        training, held_out = plan.share()
+        with plan.refill(training) as refill:
+            history = train(
+                model,
+                training,
+                held_out,
+                LogUniform(low / scale, high / scale),
+                objective,
+                plan.config,
+                callback=callback,
+                checkpoint=checkpoint,
+                refill=refill,
+            )
     except TrainingDivergedError as error:
         options: Any = {"ridge": settings.ridge, "noise": plan.noise.value}
         error.field = NeuralField(model.cpu(), plan.frame.to("cpu"), **options)
@@ -435,16 +397,3 @@ def _warn(geometry: Geometry, n_samples: int) -> None:
     ):
         if message:
             warnings.warn(message, category, stacklevel=5)
-
-
-def _warn_of_last_channels(values: Any) -> None:
-    """Warn of images that seem to have their channels on the last axis: a U-Net would take rows for channels."""
-    shape, usual = tuple(values.shape), (1, 3)
-    if len(shape) == 4 and shape[3] in usual and shape[1] not in usual:
-        remedy = f"X.{'permute' if isinstance(values, Tensor) else 'transpose'}(0, 3, 1, 2)"
-        warnings.warn(
-            f"X must have shape (n, channels, height, width); got {shape}, with the channels last, it seems. "
-            f"If so, fit on {remedy}",
-            UserWarning,
-            stacklevel=6,
-        )

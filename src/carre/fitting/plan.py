@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -18,12 +19,15 @@ from carre.backend.rows import Rows, Samples, in_blocks, row_hashes
 from carre.backend.surroundings import DrawingFrom
 from carre.boundary import LARGE, ArgumentError
 from carre.fields.neural import LEAST_SCALE, observed_scale
+from carre.fitting._streams import Stream
 from carre.fitting.settings import FitSettings
+from carre.matching import LogUniform
 from carre.metric import AffineFrame
 from carre.networks import FrozenDenoiser, build_image_model, build_model
 from carre.networks.unet import UNet, UNetSettings
 from carre.toolkit.noise import NoiseEstimate, estimate_noise
-from carre.training import DataScale, ImageScale, TrainingConfig
+from carre.training import DataScale, ImageScale, Objective, TrainingConfig, seconds_per_step
+from carre.training.checkpoint import digest
 
 Denoiser = Callable[[Tensor, Tensor], Tensor]
 Shape = tuple[int, int, int]
@@ -80,6 +84,7 @@ class FitPlan:
         seed: Of everything random.
         device: Where it is trained.
         own: What this process alone trains on, where each has rows of its own; in the frame, but for those held out.
+        stream: Where samples come from that do not fit into memory; ``samples`` are then a draw of them.
 
     Example:
         >>> line = torch.linspace(0, 1, 200)[:, None] * torch.tensor([1.0, 2.0, 2.0])
@@ -107,11 +112,21 @@ class FitPlan:
     seed: int
     device: torch.device
     own: OwnRows | None = None
+    stream: Stream | None = None
 
     @property
     def n_samples(self) -> int:
-        """How many samples there are, in all processes."""
-        return len(self.samples) if self.own is None else self.own.n_samples
+        """How many samples there are, in all processes, and as far as they were read."""
+        if self.own is not None:
+            return self.own.n_samples
+        return len(self.samples) if self.stream is None else self.stream.n_rows
+
+    @property
+    def facts(self) -> str:
+        """What tells these samples from others."""
+        if self.stream is not None:
+            return self.stream.facts
+        return digest(self.samples) if self.own is None else self.own.digest
 
     def share(self) -> tuple[Samples, Samples]:
         """Return what this process trains on and is watched with: of the same samples every so-manieth.
@@ -124,6 +139,17 @@ class FitPlan:
         elif everyone.size > 1 and len(rows) // everyone.size >= max(self.config.n_references, 1):
             rows = _taken(rows, torch.arange(everyone.rank, len(rows), everyone.size, device=rows.device))
         return rows, rows if self.held_out is self.training else self.held_out
+
+    def refill(self, training: Samples) -> AbstractContextManager[Callable[[], None] | None]:
+        """Bring new samples in while training goes on, where there are more than fit into memory."""
+        if self.stream is None:
+            return nullcontext()
+        frame, device = self.frame, self.device
+
+        def encode(rows: Tensor) -> Tensor:
+            return frame.to(rows.device, rows.dtype).encode(rows).to(device, torch.float32)
+
+        return self.stream.refill(training, encode, per_step=together().share(self.config.batch_size))
 
     @property
     def network(self) -> str:
@@ -194,6 +220,15 @@ class FitPlan:
         settings = replace(settings, n_blocks=max(settings.n_blocks, n_blocks))
         return replace(self, settings=settings, width=width, config=config)
 
+    def seconds(self) -> float:
+        """Measure how long training would take at most."""
+        model, (low, high), scale = self.build(), self.trained_range, self.frame.scale
+        centered = self.settings.method != "uncentered"
+        objective = Objective(train_mean=self.settings.method == "joint", centered=centered)
+        bandwidths = LogUniform(low / scale, high / scale)
+        by_steps = seconds_per_step(model, self.training, bandwidths, objective, self.config) * self.config.max_steps
+        return min(by_steps, self.config.max_seconds or math.inf)
+
     def costs(self) -> tuple[int, int, int]:
         """Return how many numbers would be learned, and roughly the bytes that samples and training take."""
         with torch.device("meta"):
@@ -206,8 +241,11 @@ class FitPlan:
             else (2 * _NUMBERS_PER_UNIT * self.settings.n_blocks * self.width)
         )
         per_point += self.rank * self.frame.hull_dim
-        copies = 1 if isinstance(self.training, Rows) else _COPIES_OF_SAMPLES
         of_training = 4 * (_COPIES_OF_WEIGHTS * n_parameters + self.config.batch_size * per_point)
+        if self.stream is not None:
+            on_device = 0 if self.device.type == "cpu" else 4 * self.stream.terms.capacity * self.frame.hull_dim
+            return n_parameters, self.stream.n_bytes + on_device, of_training
+        copies = 1 if isinstance(self.training, Rows) else _COPIES_OF_SAMPLES
         return n_parameters, 4 * copies * math.prod(self.samples.shape), of_training
 
 
@@ -219,6 +257,8 @@ def make_plan(
     device: torch.device,
     sample_shape: Shape | None = None,
     own: OwnRows | None = None,
+    held_out: Samples | None = None,
+    stream: Stream | None = None,
 ) -> FitPlan:
     """Hold samples out, choose the coordinates, and fill in what was not given.
 
@@ -229,6 +269,8 @@ def make_plan(
         device: Where to train.
         sample_shape: Channels, height and width, if the samples are flattened images.
         own: Rows of this process, where the samples are some of those that several processes have.
+        held_out: Samples beside these to watch training with; None takes some of these.
+        stream: Where more samples come from while it trains.
 
     Example:
         >>> samples = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
@@ -237,11 +279,10 @@ def make_plan(
         (6, 128, 367808)
     """
     unet = settings.unet(sample_shape)
-    shuffle = torch.Generator(samples.device).manual_seed(seed)
-    order = torch.randperm(len(samples), generator=shuffle, device=samples.device)
-    n_held_out = min(int(settings.validation_fraction * len(samples)), _MOST_HELD_OUT)
-    n_held_out = n_held_out if n_held_out >= _FEWEST_HELD_OUT else 0
-    clean, rest = (_taken(samples, some) for some in (order[: n_held_out or None], order[n_held_out:]))
+    if held_out is None or len(held_out) < _FEWEST_HELD_OUT:
+        clean, rest, is_held_out = _split(samples, settings.validation_fraction, seed)
+    else:
+        clean, rest, is_held_out = held_out, _taken(samples, torch.arange(len(samples))), True
     # A U-Net needs its pixels where they are; a user's network or denoiser is shown all coordinates.
     reduce = settings.reduce and settings.is_default and unet is None
     in_order = rest.sorted() if isinstance(rest, Rows) else rest
@@ -251,22 +292,24 @@ def make_plan(
     if noise.value > 0 and reduce:
         frame = AffineFrame.of(in_order, noise=noise.value)
     training = _encoded(rest, frame, device)
-    held_out = _encoded(clean, frame, device) if n_held_out else training
+    watched = _encoded(clean, frame, device) if is_held_out else training
     scale = (DataScale if unet is None else ImageScale).of(training)
     if noise.n_directions is not None:
         # Neighbors in noise are those of the whole space.
         scale = replace(scale, dimension=float(noise.n_directions))
     if own is not None:
-        scale = replace(scale, n_samples=own.n_samples)
-        apart = _without(own.samples, clean) if n_held_out else own.samples
+        # Of a source they are held out already, by what is in them.
+        apart = _without(own.samples, clean) if is_held_out and stream is None else own.samples
         own = own._replace(samples=_encoded(apart, frame, device))
+    n_samples = own.n_samples if own is not None else len(samples) if stream is None else stream.n_rows
+    scale = replace(scale, n_samples=n_samples) if own is not None or stream is not None else scale
     width = settings.width or scale.width(device)
     plan = FitPlan(
         settings=settings,
         samples=samples,
         clean=clean,
         training=training,
-        held_out=held_out,
+        held_out=watched,
         frame=frame,
         scale=scale,
         bandwidth_range=_range(settings, frame, scale, noise.value),
@@ -279,8 +322,18 @@ def make_plan(
         seed=seed,
         device=device,
         own=own,
+        stream=stream,
     )
     return replace(plan, config=replace(plan.config, gives_up=plan.harder() is not None))
+
+
+def _split(samples: Samples, share: float, seed: int) -> tuple[Samples, Samples, bool]:
+    """Hold some samples out; where that would be too few, watch with all."""
+    shuffle = torch.Generator(samples.device).manual_seed(seed)
+    order = torch.randperm(len(samples), generator=shuffle, device=samples.device)
+    n_held_out = min(int(share * len(samples)), _MOST_HELD_OUT)
+    n_held_out = n_held_out if n_held_out >= _FEWEST_HELD_OUT else 0
+    return _taken(samples, order[: n_held_out or None]), _taken(samples, order[n_held_out:]), n_held_out > 0
 
 
 def _check_extent(samples: Samples, scale: float) -> None:

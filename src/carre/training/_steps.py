@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from carre.backend.modes import fused_operations
 from carre.backend.processes import ALONE, Together
 from carre.backend.rows import Samples
+from carre.backend.surroundings import GlobalDraws
 from carre.matching import (
     BandwidthDistribution,
     JacobianProbe,
@@ -277,3 +279,43 @@ class Polisher(Stepper):
         loss = probe_loss(metric, probe)
         balance = self.objective.balance
         return (loss if balance is None else balance(batch.bandwidth) * loss).mean() / factor.shape[1]
+
+
+def seconds_per_step(
+    model: nn.Module,
+    samples: Samples,
+    bandwidths: BandwidthDistribution,
+    objective: Objective,
+    config: TrainingConfig,
+    *,
+    seconds: float = 1.0,
+) -> float:
+    """Measure how long a step takes, in some steps that change nothing.
+
+    Args:
+        model: The model.
+        samples: Its samples.
+        bandwidths: The distribution of σ.
+        objective: The losses.
+        config: The recipe.
+        seconds: How long to measure, about.
+
+    Example:
+        >>> from carre.matching import LogUniform
+        >>> from carre.networks import build_model
+        >>> model = build_model(2, 2, width=8, n_blocks=1, spread=1.0)
+        >>> config = TrainingConfig(batch_size=8, cuda_graph=False)
+        >>> seconds_per_step(model, torch.randn(50, 2), LogUniform(0.1, 1.0), Objective(), config, seconds=0.01) < 10
+        True
+    """
+    generator = torch.Generator(samples.device).manual_seed(config.seed)
+    with GlobalDraws(config.seed).in_turn():
+        stepper = Stepper(model, samples, bandwidths, objective, config, generator)
+        stepper.step(0.0)
+        start, count = time.perf_counter(), 0
+        while count == 0 or time.perf_counter() - start < seconds:
+            stepper.step(0.0)
+            # Waits for the device.
+            stepper.first_bad_step()
+            count += 1
+    return (time.perf_counter() - start) / count

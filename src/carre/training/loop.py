@@ -81,6 +81,7 @@ def train(
     *,
     callback: Callable[[Progress], None] | None = None,
     checkpoint: Checkpoint | None = None,
+    refill: Callable[[], None] | None = None,
 ) -> History:
     """Train a model in place; it ends with the averaged weights that were best on the held-out samples.
 
@@ -102,6 +103,7 @@ def train(
         checkpoint: A file to keep the run in, and to go on from if it is there; on a CPU with a budget of steps, to the
             same bits. The file stays when training is done, and then gives the trained model at once: remove it when
             that is stored.
+        refill: Called before every step, to put other samples in the place of those that were used.
 
     Raises:
         TrainingDivergedError: A loss or gradient was not finite. The model keeps its last good weights.
@@ -137,6 +139,8 @@ def train(
             everyone.each(lambda: kept.enter_context(lock) if everyone.is_first else None)
         run = _Run(task, checkpoint, facts, start, everyone)
         while not run.history.stop_reason:
+            if refill is not None:
+                refill()
             run.step()
             try:
                 if callback is not None:
