@@ -159,7 +159,7 @@ def test_units_of_columns_hold_for_rows_that_come_later():
     given = accept_samples(open_source(samples), scale="standardize")
     plan = given.plan(FitSettings(width=16, batch_size=32), seed=0, device=torch.device("cpu"))
     before = plan.training[:].clone()
-    with plan.refill() as refill:
+    with plan.refill(plan.training) as refill:
         for _ in range(1000):
             refill()
     after = plan.training[:]
