@@ -5,6 +5,7 @@ import dataclasses
 import math
 import os
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -93,6 +94,7 @@ def everything(rank, place):
     """All laws that need nothing but two processes, in one start of them."""
     found = {"steps": steps_of_two(rank, place), "uneven": train_uneven(rank, place)}
     found["interrupted"] = interrupt_one(rank, place)
+    found["streamed"] = streamed(rank, place)
     return found | {"fits": fits(rank, place), "refused": refused(rank, place), "error": circle_error()}
 
 
@@ -106,6 +108,17 @@ def fits(rank, place):
     samples = points(300)
     own = samples[:90] if rank == 0 else samples[90:]
     return [described(carre.fit(given, **TINY, scale=scale)) for given, scale in ((samples, "none"), (own, "robust"))]
+
+
+def streamed(rank, place):
+    """Shards of which each process holds some hundred rows at a time, a part of the half that it reads."""
+    folder = Path(place, f"shards{rank}")
+    folder.mkdir()
+    for i, part in enumerate(np.split(points(8000), 8)):
+        np.save(folder / f"{i}.npy", part)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("carre.fitting._streams._HELD_BYTES", 8 * 3 * 600)
+        return described(carre.fit(folder, **TINY, scale="standardize"))
 
 
 def described(geometry):
@@ -192,6 +205,14 @@ def test_rows_of_several_processes_are_planned_for_as_those_of_one(found):
     assert record[1] == pytest.approx(alone.bandwidth_range, rel=0.1)
     rows = (set(map(tuple, part.round(decimals=9).tolist())) for part in (landmarks, alone.landmarks))
     assert len(set.symmetric_difference(*rows)) == 0
+
+
+def test_shards_that_do_not_fit_are_divided_among_processes(found):
+    one, other = (found[rank]["streamed"] for rank in range(2))
+    assert_equal(one[0], other[0])
+    assert one[1] == other[1]
+    assert_equal(one[2], other[2])
+    assert one[1][2] == 8000, "each process has read a half"
 
 
 def test_two_processes_learn_as_much_as_one_from_the_same_total_batch(found):

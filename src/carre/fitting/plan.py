@@ -117,9 +117,9 @@ class FitPlan:
     @property
     def n_samples(self) -> int:
         """How many samples there are, in all processes, and as far as they were read."""
-        if self.own is not None:
-            return self.own.n_samples
-        return len(self.samples) if self.stream is None else self.stream.n_rows
+        if self.stream is not None:
+            return self.stream.n_rows
+        return len(self.samples) if self.own is None else self.own.n_samples
 
     @property
     def facts(self) -> str:
@@ -301,8 +301,8 @@ def make_plan(
         # Of a source they are held out already, by what is in them.
         apart = _without(own.samples, clean) if is_held_out and stream is None else own.samples
         own = own._replace(samples=_encoded(apart, frame, device))
-    n_samples = own.n_samples if own is not None else len(samples) if stream is None else stream.n_rows
-    scale = replace(scale, n_samples=n_samples) if own is not None or stream is not None else scale
+    many = stream.n_rows if stream is not None else own.n_samples if own is not None else None
+    scale = scale if many is None else replace(scale, n_samples=many)
     width = settings.width or scale.width(device)
     plan = FitPlan(
         settings=settings,
