@@ -231,6 +231,7 @@ def _plan(
         warnings.warn(concern, carre.data.ColumnWarning, stacklevel=2)
     place = choose_device(device, accepted.points.tensor)
     plan = accepted.plan(FitSettings(**settings), seed=seed_of(seed), device=place)
+    plan.check_memory(memory)
     n_parameters, *n_bytes = plan.costs()
     return {
         "n_samples": plan.n_samples,

@@ -2,9 +2,9 @@
 
 from carre.arguments import check_room
 from carre.fitting._fit import carry_out, fit, seed_of
-from carre.fitting.plan import FitPlan, make_plan, of_flat_points
+from carre.fitting.plan import FitPlan, make_plan
 from carre.fitting.samples import Reading, accept_samples
-from carre.fitting.settings import METHODS, FitSettings, choose_device
+from carre.fitting.settings import METHODS, FitSettings, choose_device, of_flat_points
 
 __all__ = [
     "METHODS",

@@ -182,8 +182,7 @@ def fit(
         warnings.warn(concern, ColumnWarning, stacklevel=4)
     place = choose_device(device, samples.points.tensor)
     plan = everyone.each(lambda: samples.plan(settings, seed=seed, device=place, own=own))
-    if memory is not None:
-        everyone.each(lambda: _check_memory(plan, memory))
+    everyone.each(lambda: plan.check_memory(memory))
     bar = progress_bar("fit", delay=0.0) if is_shown and progress is None else nullcontext(progress)
     with bar as callback:
         geometry = carry_out(plan, callback=callback, checkpoint=kept)
@@ -209,15 +208,6 @@ def fit(
 def _checkpoint_of(told: str | os.PathLike[str] | Checkpoint | None) -> Checkpoint | None:
     """Make a checkpoint of a path."""
     return told if told is None or isinstance(told, Checkpoint) else Checkpoint(told)
-
-
-def _check_memory(plan: FitPlan, memory: int) -> None:
-    """Refuse a fit that would take more than it may."""
-    needed = sum(plan.costs()[1:])
-    if needed > memory:
-        must = f"leave room for {plan.network} and its samples, {needed / 1e6:,.0f} MB"
-        remedy = "Give more, or a smaller rank, width or batch_size"
-        raise ArgumentError("memory", must, got=f"{memory / 1e6:,.0f} MB", remedy=remedy)
 
 
 def carry_out(

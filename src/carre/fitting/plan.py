@@ -7,11 +7,10 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from carre.backend.processes import together
@@ -20,7 +19,7 @@ from carre.backend.surroundings import DrawingFrom
 from carre.boundary import LARGE, ArgumentError
 from carre.fields.neural import LEAST_SCALE, observed_scale
 from carre.fitting._streams import Stream
-from carre.fitting.settings import FitSettings
+from carre.fitting.settings import FitSettings, Shape, of_flat_points
 from carre.matching import LogUniform
 from carre.metric import AffineFrame
 from carre.networks import FrozenDenoiser, build_image_model, build_model
@@ -28,9 +27,6 @@ from carre.networks.unet import UNet, UNetSettings
 from carre.toolkit.noise import NoiseEstimate, estimate_noise
 from carre.training import DataScale, ImageScale, Objective, TrainingConfig, seconds_per_step
 from carre.training.checkpoint import digest
-
-Denoiser = Callable[[Tensor, Tensor], Tensor]
-Shape = tuple[int, int, int]
 
 _SLACK = 1e-6
 # A network that sees the whole tells no points apart that are nearer together than that share of it; where a tenth of
@@ -228,6 +224,14 @@ class FitPlan:
         bandwidths = LogUniform(low / scale, high / scale)
         by_steps = seconds_per_step(model, self.training, bandwidths, objective, self.config) * self.config.max_steps
         return min(by_steps, self.config.max_seconds or math.inf)
+
+    def check_memory(self, memory: int | None) -> None:
+        """Refuse to take more than a bound."""
+        needed = sum(self.costs()[1:]) if memory is not None else 0
+        if memory is not None and needed > memory:
+            must = f"leave room for {self.network} and its samples, {needed / 1e6:,.0f} MB"
+            remedy = "Give more, or a smaller rank, width or batch_size"
+            raise ArgumentError("memory", must, got=f"{memory / 1e6:,.0f} MB", remedy=remedy)
 
     def costs(self) -> tuple[int, int, int]:
         """Return how many numbers would be learned, and roughly the bytes that samples and training take."""
@@ -462,34 +466,3 @@ def check_output(model: nn.Module, plan: FitPlan) -> int:
     if factor.ndim != 3 or factor.shape[::2] != (n, dim):
         raise ArgumentError("network", f"return a factor of shape (batch, rank, {dim})", got=tuple(factor.shape))
     return int(factor.shape[1])
-
-
-class ImageDenoiser(nn.Module):
-    """A user's denoiser of images, as one of flat points."""
-
-    def __init__(self, denoiser: nn.Module, sample_shape: Shape) -> None:
-        super().__init__()
-        self.denoiser, self.sample_shape = denoiser, sample_shape
-
-    def forward(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> Tensor:
-        """Estimate E[X | Y=y]."""
-        return _denoise_images(self.denoiser, self.sample_shape, points, bandwidth)
-
-
-def of_flat_points(denoiser: Denoiser, sample_shape: Shape | None) -> Denoiser:
-    """Let a user's denoiser see images where the samples are images.
-
-    Example:
-        >>> upside_down = of_flat_points(lambda images, bandwidth: images.flip(2), (1, 2, 1))
-        >>> upside_down(torch.tensor([[1.0, 2.0]]), torch.ones(1))
-        tensor([[2., 1.]])
-    """
-    if sample_shape is None:
-        return denoiser
-    if isinstance(denoiser, nn.Module):
-        return ImageDenoiser(denoiser, sample_shape)
-    return partial(_denoise_images, denoiser, sample_shape)
-
-
-def _denoise_images(denoiser: Denoiser, shape: Shape, points: Tensor, bandwidth: Tensor) -> Tensor:
-    return denoiser(points.reshape(-1, *shape), bandwidth).flatten(1)
