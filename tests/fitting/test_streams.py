@@ -84,6 +84,13 @@ def test_what_fails_while_reading_ahead_is_raised_where_training_is():
     assert not refill.thread.is_alive()
 
 
+def test_an_iterator_that_is_handed_out_twice_is_no_source_without_an_end():
+    """Each call should begin a new pass; this one goes on where the one before has ended."""
+    batches = iter(np.split(many(4500), 9))
+    with pytest.raises(carre.ArgumentError, match="have rows whenever it is read"):
+        carre.fit(lambda: batches, **QUICK)
+
+
 def test_a_source_that_fits_into_memory_gives_the_fit_of_its_rows(tmp_path):
     samples = circle(300)
     np.save(tmp_path / "a.npy", samples[:100])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -16,13 +15,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from carre.backend.rows import Rows, Samples
+from carre.boundary import ArgumentError
 from carre.data import Source
 from carre.data._pieces import rows_at_once
-from carre.data.sources import Block
 
 # Rows that are read ahead, in chunks of so many numbers.
 _CHUNK, _AHEAD = 2**18, 3
-_PATIENCE = 0.1
+_PATIENCE, _FAREWELL = 0.1, 10.0
 # Of a source without an end so many rows are looked at before training, in reservoirs.
 _LONGEST_LOOK = 4
 # Means of blocks vary by chance as their rows do; in a source that is sorted, by so many times as much.
@@ -206,6 +205,8 @@ def gather(
             progress(min(1.0, n_rows * terms.part[1] / source.n_rows))
         if most is not None and n_rows >= most:
             break
+    if n_rows == 0:
+        raise _nothing_left(source)
     rows, held_out = drawn.rows(source.dim), held.rows(source.dim)
     return Gathered(
         rows,
@@ -228,7 +229,7 @@ class Refill:
         source: The rows.
         terms: How it is read.
         samples: The rows that are trained on, which are replaced in place.
-        ready: From rows of the source to those of ``samples``.
+        ready: From rows of the source to those of ``samples``, on a CPU.
         per_call: How many rows are replaced each time it is called.
 
     Example:
@@ -261,7 +262,8 @@ class Refill:
 
     def __exit__(self, *error: object) -> None:
         self.is_closed.set()
-        self.thread.join()
+        # A source that nothing comes from any more is not waited for.
+        self.thread.join(_FAREWELL)
 
     def __call__(self) -> None:
         """Replace as many rows as are due."""
@@ -276,13 +278,12 @@ class Refill:
             self._replace(found)
             self.n_due -= len(found)
 
-    def _replace(self, found: np.ndarray) -> None:
-        places = torch.randint(self.n_places, (len(found),), generator=self.generator)
+    def _replace(self, rows: Float[Tensor, "m dim"]) -> None:
+        places = torch.randint(self.n_places, (len(rows),), generator=self.generator)
         places = places if self.places is None else self.places.cpu()[places]
-        rows = torch.from_numpy(found)
-        rows = self.ready(rows) if self.places is None else rows.to(self.table.dtype)
-        self.table[places.to(self.table.device)] = rows.to(self.table.device)
-        self.n_replaced += len(found)
+        device = self.table.device
+        self.table[places.to(device)] = rows.to(device, self.table.dtype, non_blocking=True)
+        self.n_replaced += len(rows)
 
     def _read(self) -> None:
         """Read ahead, pass after pass, until it is closed."""
@@ -296,18 +297,28 @@ class Refill:
             # Whatever it is, it is for the thread that trains.
             self._hand_over(error)
 
-    def _hand_over(self, found: np.ndarray | BaseException) -> None:
+    def _hand_over(self, found: Tensor | BaseException) -> None:
         """Put something into the queue when there is room, unless nobody waits for it any more."""
         while not self.is_closed.is_set():
             with suppress(queue.Full):
                 self.queue.put(found, timeout=_PATIENCE)
                 return
 
-    def _chunks(self, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    def _chunks(self, rng: np.random.Generator) -> Iterator[Tensor]:
+        """Make rows ready here: whoever trains should have nothing to do but to copy them."""
         size = max(1, _CHUNK // self.source.dim)
-        passes: Iterator[Iterator[Block]] = (
-            self.source.blocks(order=rng, part=self.terms.part) for _ in itertools.count()
-        )
-        for block in itertools.chain.from_iterable(passes):
-            rows = block.values[~self.terms.is_held_out(block.values)]
-            yield from (rows[start : start + size] for start in range(0, len(rows), size))
+        while not self.is_closed.is_set():
+            n_rows = 0
+            for block in self.source.blocks(order=rng, part=self.terms.part):
+                n_rows += len(block.values)
+                rows = torch.from_numpy(block.values[~self.terms.is_held_out(block.values)])
+                for part in torch.split(rows, size) if len(rows) else ():
+                    found = part if self.places is not None else self.ready(part)
+                    yield found if self.is_waiting else found.pin_memory()
+            if n_rows == 0:
+                raise _nothing_left(self.source)
+
+
+def _nothing_left(source: Source) -> ArgumentError:
+    must = "have rows whenever it is read; as of a function that returns a new iterator each time"
+    return ArgumentError("X", must, got=f"none in another pass through {source.name}")

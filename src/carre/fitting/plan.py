@@ -140,10 +140,10 @@ class FitPlan:
         """Bring new samples in while training goes on, where there are more than fit into memory."""
         if self.stream is None:
             return nullcontext()
-        frame, device = self.frame, self.device
+        frame = self.frame
 
         def encode(rows: Tensor) -> Tensor:
-            return frame.to(rows.device, rows.dtype).encode(rows).to(device, torch.float32)
+            return frame.to(rows.device, rows.dtype).encode(rows).to(torch.float32)
 
         return self.stream.refill(training, encode, per_step=together().share(self.config.batch_size))
 
