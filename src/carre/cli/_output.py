@@ -50,6 +50,7 @@ ADVICE = {
     "increase n_nodes": "increase --nodes",
     "Use method='geodesic'": "Use --method geodesic",
     "overwrite=True": "--overwrite",
+    "Choose the columns": "Choose some with --columns or --drop",
     "scale='standardize'": "--scale standardize",
     " or None": " or left out",
 }

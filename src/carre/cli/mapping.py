@@ -55,7 +55,8 @@ def rows_to_files(
         str | None, typer.Option(metavar="SIZE", help="What all processes may hold together: 2GB, 800MB.")
     ] = None,
     workers: Annotated[
-        int | None, positive("Processes, or workers of Ray; one for each GPU or of each core of Ray by default, else 1.")
+        int | None,
+        positive("Processes, or workers of Ray; one for each GPU or of each core of Ray by default, else 1."),
     ] = None,
     engine: Annotated[Engine, typer.Option(help="This machine, or the cluster that Ray knows.")] = Engine.local,
     device: Device = None,

@@ -337,7 +337,7 @@ def _fitting(
         source = replace(source, normalization=geometry.normalization)
     if source.dim != geometry.dim:
         must = f"have {geometry.dim:,} numbers in each row, like the samples of the fit"
-        raise ArgumentError("X", must, got=f"{source.dim:,} in {source.name}", remedy="Choose columns")
+        raise ArgumentError("X", must, got=f"{source.dim:,} in {source.name}", remedy="Choose the columns")
     return source
 
 
