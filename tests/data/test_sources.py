@@ -1,4 +1,4 @@
-"""Rows from anywhere: each kind gives the rows that it holds, in their order, with their numbers; others are refused."""
+"""Rows from anywhere: each kind gives the rows that it holds, in order, with their numbers; others are refused."""
 
 import anndata
 import numpy as np
@@ -62,7 +62,7 @@ def test_other_columns_are_kept_beside_the_rows(shards):
     blocks = list(open_source(shards, drop=["id"]).blocks(keep=("id", "y")))
     np.testing.assert_array_equal(np.concatenate([block.other["id"] for block in blocks]), IDS)
     np.testing.assert_array_equal(np.concatenate([block.other["y"] for block in blocks]), X[:, 1])
-    with pytest.raises(carre.ArgumentError, match="keep must be columns of .*a.parquet; there is no w"):
+    with pytest.raises(carre.ArgumentError, match=r"keep must be columns of .*a.parquet; there is no w"):
         next(open_source(shards).blocks(keep=("w",)))
 
 
@@ -216,7 +216,7 @@ def test_rows_with_missing_cells_are_named_or_left_out(tmp_path):
     assert [row for name, row in rows if name == "b.parquet"] == [i for i in range(20) if i != 5]
     values[25, 1] = np.inf
     np.save(tmp_path / "infinite.npy", values)
-    with pytest.raises(carre.ArgumentError, match="row 25 .* is infinite. Mend that row"):
+    with pytest.raises(carre.ArgumentError, match=r"row 25 .* is infinite. Mend that row"):
         rows_of(open_source(tmp_path / "infinite.npy", drop_missing=True))
 
 
@@ -244,15 +244,26 @@ def test_large_rows_come_few_at_a_time(monkeypatch):
         (lambda: iter([{"a": X}]), "a dictionary of a. Give a function that yields the one to learn"),
         (lambda: iter([np.zeros((2, 2, 2, 2, 2))]), "yield rows of shape"),
         (3.0, "hold rows; got a float"),
+        ({"a": X}, "have rows: shape (n, D), or (n, C, H, W) for images; got a dict"),
+        (np.array(None), "have rows: shape (n, D), or (n, C, H, W) for images; got a ndarray"),
+        (torch.nn.Linear(2, 2), "hold rows; got a Linear"),
+        (lambda points: points, "be a function without arguments, which returns batches"),
         (np.zeros((0, 3)), "have rows"),
         (np.zeros((3, 0)), "have rows"),
     ],
-    ids=range(9),
+    ids=range(13),
 )
 def test_what_holds_no_rows_is_refused(given, sentence):
     with pytest.raises(carre.ArgumentError) as error:
         open_source(given)
     assert sentence in str(error.value)
+
+
+def test_columns_are_chosen_only_where_there_are_some(tmp_path):
+    for given in (X, Labelled(), tmp_path):
+        Image.new("L", (4, 4)).save(tmp_path / "a.png")
+        with pytest.raises(carre.ArgumentError, match="columns and drop must be left out for what has no columns"):
+            open_source(given, columns=["x"])
 
 
 def test_rows_of_another_length_are_refused(tmp_path):
@@ -267,7 +278,7 @@ def test_rows_of_another_length_are_refused(tmp_path):
 
 def test_shards_of_two_kinds_or_without_their_columns_are_refused(shards):
     write_table(shards / "d.parquet", {"id": IDS, "x": X[:, 0]})
-    with pytest.raises(carre.data.DamagedFileError, match="d.parquet must have numbers in the columns of .*a.parquet"):
+    with pytest.raises(carre.data.DamagedFileError, match=r"d.parquet must have numbers in the columns of .*a.parquet"):
         open_source(shards)
     np.save(shards / "e.npy", X)
     with pytest.raises(carre.ArgumentError, match="folder must hold shards of one kind, npy or parquet"):
@@ -277,7 +288,7 @@ def test_shards_of_two_kinds_or_without_their_columns_are_refused(shards):
 def test_damaged_shards_are_a_sentence(shards):
     content = (shards / "b.parquet").read_bytes()
     (shards / "b.parquet").write_bytes(content[:100])
-    with pytest.raises(carre.data.DamagedFileError, match="b.parquet cannot be read as Parquet"):
+    with pytest.raises(carre.data.DamagedFileError, match=r"b.parquet cannot be read as Parquet"):
         open_source(shards)
 
 

@@ -189,7 +189,7 @@ def _results_of_plan(plan: MapPlan, task: MapTask, count: int) -> dict[str, Any]
     return {name: getattr(plan, name) for name in names} | {"workers": count, "out": task.out}
 
 
-def _size(n_bytes: float) -> str:
+def _size(n_bytes: int) -> str:
     return f"{n_bytes / 1e9:.2f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:,.1f} MB"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ _KINDS = (
     "Give an array, a file or a folder of npy or parquet, zarr, AnnData, a Dataset, a DataLoader, or a function that "
     "returns batches"
 )
+_WITHOUT_NAMES = "be left out for what has no columns to choose from"
 _ANNDATA, _NPY, _OF_ZARR = ".h5ad", ".npy", ("zarr.json", ".zarray")
 
 
@@ -213,6 +215,8 @@ def open_source(
         path, _, chosen = str(given).partition("::")
         source = _Wanted(key or chosen or None, columns, drop, size, drop_missing).of(existing_path(path, _KINDS))
     else:
+        if columns is not None or drop is not None:
+            raise ArgumentError("columns and drop", _WITHOUT_NAMES, got=f"them for a {type(given).__name__}")
         source = _of_object(given, key)
     return replace(source, drop_missing=drop_missing)
 
@@ -243,11 +247,15 @@ class _Wanted:
     def of(self, place: Path) -> Source:
         """Open a path."""
         suffix, every = place.suffix.lower(), self.columns is None and self.drop is None
+        is_zarr = any((place / name).exists() for name in _OF_ZARR)
+        # Of zarr every chunk is a file, of which there may be millions.
+        files = [place] if place.is_file() else [] if is_zarr else shards_in(place)
+        if not every and (suffix == _ANNDATA or not files):
+            raise ArgumentError("columns and drop", _WITHOUT_NAMES, got=f"them for {place}")
         if suffix == _ANNDATA:
             return _of_array(matrix_of(opened_anndata(place), self.key, place)[0], place.name)
-        if any((place / name).exists() for name in _OF_ZARR):
+        if is_zarr:
             return _of_array(_opened_zarr(place), place.name)
-        files = [place] if place.is_file() else shards_in(place)
         if files and files[0].suffix.lower() in PARQUET:
             choice = Choice(files[0], self.columns, self.drop, drop_missing=False)
             pieces, names = pieces_of_parquet(files, place, choice.indices)
@@ -324,8 +332,11 @@ def _of_object(given: Any, key: str | None) -> Source:
     if iter_is_itself(given):
         must = "be something that can be read more than once"
         raise ArgumentError("X", must, got=f"a {name}", remedy="Give the function that makes it")
-    if callable(given) and not hasattr(given, "__getitem__") and not hasattr(given, "__iter__"):
+    is_function = callable(given) and not hasattr(given, "forward")
+    if is_function and not hasattr(given, "__getitem__") and not hasattr(given, "__iter__"):
         return _of_stream(partial(_called, given), getattr(given, "__name__", name), None)
+    if isinstance(given, Mapping) or hasattr(given, "shape"):
+        raise ArgumentError("X", "have rows: shape (n, D), or (n, C, H, W) for images", got=f"a {name}", remedy=_KINDS)
     if hasattr(given, "__len__") and hasattr(given, "__getitem__"):
         return _of_dataset(given, name)
     if hasattr(given, "__iter__"):
@@ -345,6 +356,11 @@ def iter_is_itself(given: Any) -> bool:
 
 def _called(function: Callable[[], Any]) -> Iterator[Any]:
     """Begin a pass through the batches that a function returns."""
+    try:
+        inspect.signature(function).bind()
+    except (TypeError, ValueError) as error:
+        must = "be a function without arguments, which returns batches"
+        raise ArgumentError("X", must, got=repr(function), remedy=_KINDS) from error
     found = function()
     if not isinstance(found, Iterable):
         must, got = "return batches, one after the other, each time it is called", f"a {type(found).__name__}"

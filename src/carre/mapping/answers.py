@@ -23,7 +23,7 @@ WHAT = ("dimension", "eigenvalues", "tangent", "denoised")
 _MOST_ROWS = {"cpu": 2**12, "cuda": 2**16}
 _BYTES = {"cpu": 2**28, "cuda": 2**32}
 # Numbers that are held for each row: of factors, and of the activations of a network.
-_FACTORS, _ACTIVATIONS, _BYTES_PER_NUMBER = 4, 2**13, 8
+_FACTORS, _ACTIVATIONS, _BYTES_PER_NUMBER = 4, 2**12, 8
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Asked:
         cls, geometry: Geometry, what: Sequence[str], bandwidth: float | None = None, dimension: int | None = None
     ) -> Asked:
         """Check what a geometry is asked, and take its own scale where none is given."""
-        wanted = (what,) if isinstance(what, str) else tuple(what)
+        wanted = tuple(what)
         for name in wanted:
             as_choice(name, WHAT, name="what")
         if not wanted or len(set(wanted)) < len(wanted):

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -189,7 +190,16 @@ def clear(folder: Path) -> None:
             target = (folder / name).resolve()
             if target.is_relative_to(folder.resolve()) and target.suffix == ".parquet":
                 target.unlink(missing_ok=True)
+                _remove_empty(target.parent, folder.resolve())
         (folder / PAGE).unlink(missing_ok=True)
+
+
+def _remove_empty(folder: Path, above: Path) -> None:
+    """Remove a folder that nothing is left in, and those around it, up to one that stays."""
+    with suppress(OSError):
+        while folder != above:
+            folder.rmdir()
+            folder = folder.parent
 
 
 def digest_of(geometry: Geometry) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from carre.arguments import check_arguments
+from carre.arguments import as_device, check_arguments, shown
 from carre.boundary import ArgumentError, as_dense, listed
-from carre.files import AnyPath
+from carre.files import AnyPath, is_path
 from carre.geometry import Geometry
 from carre.mapping.answers import Asked, as_columns, rows_per_batch, steady
 from carre.storage import load
@@ -46,7 +46,7 @@ class RowMapper:
 
     def __init__(
         self,
-        model: Any,
+        model: Geometry | AnyPath,
         *,
         what: Sequence[str] = ("dimension",),
         bandwidth: float | None = None,
@@ -56,14 +56,17 @@ class RowMapper:
     ) -> None:
         self.model, self.what, self.bandwidth, self.dimension = model, what, bandwidth, dimension
         self.columns, self.device = columns, device
+        if device is not None:
+            as_device(device)
         if isinstance(model, Geometry):
             _ = self._asked
+        elif not is_path(model):
+            raise ArgumentError("model", "be a geometry, or the folder of one", got=shown(model))
 
     @cached_property
     def _geometry(self) -> Geometry:
         if not isinstance(self.model, Geometry):
-            model: AnyPath = self.model
-            return steady(load(model, device=self.device))
+            return steady(load(self.model, device=self.device))
         return steady(self.model if self.device is None else self.model.to(self.device))
 
     @cached_property

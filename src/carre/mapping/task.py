@@ -211,7 +211,7 @@ class MapTask:
     def check(self) -> None:
         """Refuse, before anything is written, what cannot end well."""
         _check_place(self.out, self.data, self.every_part)
-        _ = self.nothing
+        _ = self.nothing, next(self.source.blocks(keep=self.keep), None)
         needed = self.needed_memory()
         if self.memory is not None and self.memory < needed:
             must = f"be at least {needed:,} bytes: so many are held by Python, torch, the model and what is computed"
@@ -358,7 +358,7 @@ def _check_place(out: Path, data: Any, parts: Sequence[Part]) -> None:
 
 def map_rows(
     geometry: Geometry,
-    data: Any,
+    X: Any,
     out: AnyPath,
     *,
     what: Sequence[str] = ("dimension",),
@@ -381,7 +381,7 @@ def map_rows(
 
     Args:
         geometry: The geometry.
-        data: What `carre.data.open_source` takes, but for streams.
+        X: What `carre.data.open_source` takes, but for streams.
         out: A folder for the answers.
         what: What to answer: ``"dimension"``, ``"eigenvalues"``, ``"tangent"``, ``"denoised"``, from one forward pass.
         bandwidth: σ; None takes the default scale.
@@ -408,7 +408,7 @@ def map_rows(
     asked = Asked.of(geometry, what, bandwidth, dimension)
     task = MapTask(
         geometry,
-        data,
+        X,
         Path(out) if is_path(out) else out,  # type: ignore[arg-type]
         asked,
         columns=columns,
