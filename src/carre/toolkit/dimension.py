@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carre.backend import Progress
 from carre.boundary import ArgumentError, as_numbers
 from carre.fields import Bandwidth, DataField, MetricField, NeuralField, NoDenoiserError, ScoreField
 from carre.metric import LowRankMetric, Metric
-from carre.metric.spectrum import batched_eigh
+from carre.metric.spectrum import batched_eigh, count_above
 from carre.networks.pointwise import is_one_value
 from carre.toolkit.question import Question, ask, bare, check_number
 from carre.toolkit.scale import CLEAR_GAP, ScaleProfile
@@ -181,6 +181,34 @@ def count_directions(
 
     Only where an eigenvalue may be one across an edge, a denoiser ``(y, σ) ↦ E[X | Y=y]`` and eigenvectors are asked.
     """
+    counts, is_open = _settled(metric)
+    rows = is_open.nonzero()[:, 0]
+    if len(rows):
+        there = rows.to(points.device)
+        counts[rows] = _count_at_edges(metric[rows], points[there], _of_rows(bandwidth, there), denoise)
+    return counts
+
+
+def _settled(metric: Metric) -> tuple[Int[Tensor, " n"], Bool[Tensor, " n"]]:
+    """Count the eigenvalues above ½, and say where eigenvectors have to be looked at, or eigenvalues one by one."""
+    if not isinstance(metric, LowRankMetric) or metric.rank > metric.dim:
+        n_rows, device = len(metric), metric.device
+        return torch.zeros(n_rows, dtype=torch.long, device=device), torch.ones(n_rows, dtype=torch.bool, device=device)
+    gram = metric.gram()
+    counts, is_sure = count_above(gram, _TANGENT_ABOVE - metric.ridge)
+    at_edges, is_sure_too = count_above(gram, _EDGE_ABOVE - metric.ridge)
+    return counts, (at_edges > counts) | ~(is_sure & is_sure_too)
+
+
+def _of_rows(bandwidth: Float[Tensor, " n"], rows: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
+    # A single σ stays one, which a network embeds only once.
+    return bandwidth[:1].expand(len(rows)) if is_one_value(bandwidth) else bandwidth[rows]
+
+
+def _count_at_edges(
+    metric: Metric, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"], denoise: Callable[..., Tensor]
+) -> Int[Tensor, " n"]:
+    """Count the eigenvalues above ½, and those that are lower because the data end there."""
     values, components = _decomposed(metric)
     is_tangent = values > _TANGENT_ABOVE
     is_between = ~is_tangent & (values > _EDGE_ABOVE)
@@ -188,8 +216,7 @@ def count_directions(
     if len(rows) == 0:
         return counts
     there = rows.to(points.device)
-    # A single σ stays one, which a network embeds only once.
-    y, s = points[there], bandwidth[:1].expand(len(rows)) if is_one_value(bandwidth) else bandwidth[there]
+    y, s = points[there], _of_rows(bandwidth, there)
     finer = (s[:1] / FINER).expand(len(rows)) if is_one_value(s) else s / FINER
     try:
         shifts = edge_shifts(y, s, denoise(y, s), denoise(y, finer))
