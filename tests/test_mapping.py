@@ -19,9 +19,9 @@ from pyarrow import parquet
 
 import carre
 from carre.data import open_source, write_table
-from carre.mapping import Asked, MapTask, map_in_processes, parts
+from carre.mapping import Asked, MapTask, _parts, map_in_processes
+from carre.mapping._parts import PAGE
 from carre.mapping.answers import rows_per_batch, steady
-from carre.mapping.parts import PAGE
 from tests.geometry.image_fits import QUICK, dataset
 from tests.samples import TINY
 
@@ -171,9 +171,9 @@ def test_processes_write_the_same_bytes_and_say_what_went_wrong(geometry, shards
 
 def test_a_long_file_is_cut_into_parts_of_whole_pieces(geometry, points, tmp_path, monkeypatch):
     monkeypatch.setattr("carre.data._pieces._NUMBERS_AT_ONCE", 30)
-    monkeypatch.setattr(parts, "_MOST_ROWS", 25)
+    monkeypatch.setattr(_parts, "_MOST_ROWS", 25)
     np.save(tmp_path / "points.npy", points)
-    found = parts.parts_of(open_source(tmp_path / "points.npy"))
+    found = _parts.parts_of(open_source(tmp_path / "points.npy"))
     assert [(part.name, part.n_rows) for part in found[:2]] == [
         ("points-00000.parquet", 20),
         ("points-00001.parquet", 20),

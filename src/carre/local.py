@@ -17,7 +17,7 @@ from carre.fields.field import denoised_in_parts, metric_in_parts
 from carre.metric import LowRankMetric, Metric
 from carre.toolkit import tangent_frame
 from carre.toolkit.derivatives import euclidean_gradient
-from carre.toolkit.dimension import count_directions
+from carre.toolkit.edges import count_directions
 
 
 @check_arguments

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from carre.boundary import ArgumentError, checked_integer
-from carre.mapping.parts import PAGE
+from carre.mapping._parts import PAGE
 from carre.mapping.task import Mapped, MapProgress, MapTask, Watch
 
 

@@ -19,8 +19,8 @@ from carre.data import Block, Source, open_source
 from carre.data.table import write_batches
 from carre.files import AnyPath, is_path, written_whole
 from carre.geometry import Geometry
+from carre.mapping._parts import Part, batches_of, check_page, clear, digest_of, parts_of, read_ahead, write_page
 from carre.mapping.answers import Asked, as_columns, bytes_per_batch, rows_per_batch, steady
-from carre.mapping.parts import Part, batches_of, check_page, clear, digest_of, parts_of, read_ahead, write_page
 
 _ROW = "row"
 # Numbers of one group of rows in a file, and the copies of them that are held while it is written.
