@@ -397,7 +397,8 @@ def test_ray_writes_the_same_bytes_and_maps_batches(geometry, points, shards, tm
         carre.save(geometry, tmp_path / "model")
         rows = ray.data.from_items([{"id": i, "point": points[i]} for i in range(N)])
         made = {"model": tmp_path / "model", "what": ("dimension", "denoised"), "device": "cpu"}
-        mapped = rows.map_batches(carre.RowMapper, fn_constructor_kwargs=made, batch_size=32, concurrency=1)
+        pool = ray.data.ActorPoolStrategy(size=1)
+        mapped = rows.map_batches(carre.RowMapper, fn_constructor_kwargs=made, batch_size=32, compute=pool)
         found = sorted(mapped.take_all(), key=lambda row: row["id"])
         assert [row["dimension"] for row in found] == geometry.dimension(points).tolist()
         np.testing.assert_allclose([row["denoised"] for row in found], geometry.denoise(points), rtol=1e-4, atol=1e-5)

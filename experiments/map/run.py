@@ -270,7 +270,9 @@ def killed(place: Path, n_kills: int) -> dict[str, Any]:
         time.sleep(share * found["seconds"])
         process.send_signal(signal.SIGKILL)
         was_killed = process.wait() == -signal.SIGKILL
-        there, strays = len(list(out.glob("*.parquet"))), len(list(out.glob(".carre.*")))
+        names = [file.name for file in out.iterdir()]
+        there = sum(name.endswith(".parquet") and not name.startswith(".") for name in names)
+        strays = sum(name.startswith(".carre.partial") for name in names)
         subprocess.run(_command(place / "model", place / "data", out, *told), check=True, stdout=subprocess.DEVNULL)
         same = _contents(out) == wanted
         moments.append({"share": share, "killed": was_killed, "files": there, "strays": strays, "same": same})

@@ -116,6 +116,13 @@ def test_other_answers_are_not_mixed_but_replaced_where_that_is_asked(run, here,
     assert carre.load_table(tmp_path / "out" / "0.parquet").names == ("row", "denoised_x", "denoised_y")
 
 
+def test_an_engine_that_is_not_installed_is_named(here, shards, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    result = invoke("map", "model", shards, "--out", tmp_path / "out", "--engine", "ray")
+    assert (result.exit_code, result.stderr) == (2, "error: Ray is needed for that; run: pip install 'carre[ray]'\n")
+    assert not (tmp_path / "out").exists()
+
+
 def test_sizes_are_read():
     assert [mapping._bytes(text) for text in ("2GB", "1.5 gib", "800M", "1000")] == [
         2 * 10**9,

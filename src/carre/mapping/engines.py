@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import pickle
 import signal
@@ -168,6 +169,8 @@ def map_on_ray(
     if not waiting:
         return Mapped(task.out, len(task.parts), len(task.parts), 0, 0.0)
     if not ray.is_initialized():
+        # It is ours alone then, and what it logs of itself is of no use.
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
         ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
     names = [part.name for part in waiting]
     resources = ray.cluster_resources()
@@ -180,7 +183,7 @@ def map_on_ray(
     done = parts.map(
         PartWriter,
         fn_constructor_args=(packed, "cuda" if on_gpu else "cpu"),
-        concurrency=min(count, len(names)),
+        compute=ray.data.ActorPoolStrategy(size=min(count, len(names))),
         num_cpus=1,
         num_gpus=1 if on_gpu else 0,
     )
