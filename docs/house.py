@@ -30,6 +30,7 @@ _WORDS = {
     "fitting": "the front door",
     "function_matching": "Γ of functions",
     "storage": "kept in folders",
+    "mapping": "at many rows",
     "plots": "axes in, axes out",
     "report": "one page",
     "estimator": "scikit-learn",

@@ -33,6 +33,7 @@ ORDER = [
     "fitting",
     "function_matching",
     "storage",
+    "mapping",
     "plots",
     "report",
     "estimator",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from carre.function_matching import LearnedCarreDuChamp, learn_carre_du_champ
     from carre.geometry import Geometry
     from carre.local import Local
+    from carre.mapping import RowMapper, map_rows
     from carre.metric import ComplementMetric, LowRankMetric, Metric, Spectrum, principal_angles, projector_distance
     from carre.networks import UNetSettings
     from carre.report import write_report
@@ -39,6 +40,7 @@ _WHEN_ASKED = {
     "function_matching": ("LearnedCarreDuChamp", "learn_carre_du_champ"),
     "geometry": ("Geometry",),
     "local": ("Local",),
+    "mapping": ("RowMapper", "map_rows"),
     "metric": ("ComplementMetric", "LowRankMetric", "Metric", "Spectrum", "principal_angles", "projector_distance"),
     "networks": ("UNetSettings",),
     "report": ("write_report",),
@@ -47,7 +49,7 @@ _WHEN_ASKED = {
     "training": ("CheckpointError", "LinearPhaseWarning", "TrainingDivergedError"),
 }
 _ROOMS = (
-    *("data", "fields", "metric", "manifolds", "matching", "neighbors", "networks"),
+    *("data", "fields", "mapping", "metric", "manifolds", "matching", "neighbors", "networks"),
     *("plots", "report", "storage", "toolkit", "training"),
 )
 _HOMES = {name: room for room, names in _WHEN_ASKED.items() for name in names}
@@ -75,6 +77,7 @@ __all__ = [
     "NeuralField",
     "Normalization",
     "Path",
+    "RowMapper",
     "ScoreField",
     "Spectrum",
     "SteinField",
@@ -91,6 +94,7 @@ __all__ = [
     "load_images",
     "load_mnist",
     "load_table",
+    "map_rows",
     "pretrained_models",
     "principal_angles",
     "projector_distance",

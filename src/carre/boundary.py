@@ -175,7 +175,7 @@ def as_count(value: Any, *, name: str, must: str = "be a positive integer") -> i
     return int(value)
 
 
-def checked_integer(value: Any, *, name: str, least: int, most: float = math.inf, reason: str = "") -> int:
+def checked_integer(value: Any, *, name: str, least: int, most: int | float = math.inf, reason: str = "") -> int:
     """Check that an option is an integer within bounds."""
     try:
         count = operator.index(value)

@@ -17,7 +17,7 @@ from carre.fields.field import denoised_in_parts, metric_in_parts
 from carre.metric import LowRankMetric, Metric
 from carre.toolkit import tangent_frame
 from carre.toolkit.derivatives import euclidean_gradient
-from carre.toolkit.dimension import count_directions, local_dimension
+from carre.toolkit.edges import count_directions
 
 
 @check_arguments
@@ -88,12 +88,16 @@ class Local:
     @cached_property
     def dimension(self) -> Any:
         """The local intrinsic dimension, also at edges of the data (`carre.toolkit.local_dimension`)."""
-        if getattr(self.field, "noise", 0.0) > 0:
-            with self._without_graph():
-                return self._given.restore(local_dimension(self.field, *self._placed).to(self.points.device))
         with self._without_graph():
-            counts = count_directions(self.metric, *self._placed, partial(denoised_in_parts, self.field))
-        return self._given.restore(counts)
+            points, sigma = self._placed
+            if getattr(self.field, "noise", 0.0) > 0:
+                # Where samples are noisy, the data are where they are denoised to.
+                points = self._mean.to(self._device)
+                metric: Metric = metric_in_parts(self.field, points, sigma)
+            else:
+                metric = self.metric
+            counts = count_directions(metric, points, sigma, partial(denoised_in_parts, self.field))
+        return self._given.restore(counts.to(self.points.device))
 
     def gamma(self, *, centered: bool = True) -> Metric:
         """Return the paper's Γ = G/2; uncentered, Γ + (m−y)(m−y)ᵀ/2σ² with m = E[X | Y=y] [RMM, Eq. 5, 6].

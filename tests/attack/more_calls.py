@@ -157,6 +157,7 @@ _DIRECTIONS = {"directions": np.ones((3, 2, 4, 4)), "eigenvalues": np.ones((3, 2
 _NONE = {"network": None, "denoiser": None, "token": None}
 _PLAIN = carre.Normalization((0.5,), 0.5)
 _OF_IMAGES = "split size crop mode limit normalization verify"
+_ASKED = {"bandwidth": 0.3, "dimension": None}
 OUTSIDE = {
     "fit": _of("X", **_FIT, progress=None),
     "MetricMatching.fit": _of("self=estimator", "X", y=None),
@@ -171,6 +172,12 @@ OUTSIDE = {
         {"geometry": w.geometry, "folder": folder() / "saved", "dtype": None, "n_landmarks": 5} | {"card": None}
     ),
     "export": _of("geometry", path=None, kind="metric", bandwidth=0.3, dtype=torch.float32),
+    "RowMapper": _of("model=geometry", **_ASKED, what=("dimension",), columns=("x", "y", "z"), device="cpu"),
+    "map_rows": lambda w: (
+        {"geometry": w.geometry, "X": w.X, "out": tempfile.mkdtemp(), **_ASKED, "what": ("dimension",), "keep": ()}
+        | {"columns": None, "drop": None, "drop_missing": False, "shard": (1, 1), "memory": None, "overwrite": False}
+        | {"progress": None}
+    ),
     "write_report": lambda w: (
         {"geometry": w.geometry, "X": w.X, "path": folder() / "report.html", "seconds": 0.2}
         | {"labels": None, "columns": None, "pairs": None, "image_shape": None, "embedding": None, "bandwidth": 0.3}

@@ -11,7 +11,8 @@ import carre
 _RECORDS = """
     Curvature DimensionEstimate Evaluation History JacobianProbe KernelChoice LearnedCarreDuChamp Local LocalScales
     Minimum Neighbors NoiseEstimate Perturbation Posterior Progress RankAdvice SampleGraph ScaleProfile TangentFrame
-    TraceEstimate Validity ColumnConcern CellError MetricMatching Reading
+    TraceEstimate Validity ColumnConcern CellError MetricMatching Asked Block MapPlan MapProgress MapTask
+    Mapped Source
 """
 # What others are made of, or have to be like: asked through those.
 _BASES = """
@@ -32,12 +33,14 @@ _INNER = """
     ImageScale.n_references ImageScale.polish_batch MetricModel.along FactorNetwork.envelope Neighbors.to
     NeuralField.points_at_once Objective.above_floor Objective.image Objective.losses Path.in_units
     Perturbation.centered Perturbation.image SampleGraph.curves Straight.draw TangentFrame.project Thread.draw
-    TorchIndex.search_wide rebuild_model trusted seconds_per_step
+    TorchIndex.search_wide rebuild_model trusted seconds_per_step Asked.at Asked.of MapTask.begin MapTask.check
+    MapTask.needed_memory MapTask.plan MapTask.run MapTask.write Source.blocks Source.of_shard map_in_processes
+    map_on_ray
 """
 # Files and folders are corpora of their own.
 _FILES = """
     FaissIndex Normalization.from_dict from_anndata load_anndata load_celeba load_cifar10 load_ffhq load_mnist
-    push_to_hub read_idx
+    open_source push_to_hub read_idx
 """
 EXEMPT = (
     dict.fromkeys(_RECORDS.split(), "a record that the library makes")

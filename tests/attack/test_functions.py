@@ -124,6 +124,7 @@ _GIVEN = {
     "denoise": ["model", "points.csv", "--out", "new.csv"],
     "path": ["model", "0", "1", "--data", "points.csv", "--out", "new.csv", "--method", "straight"],
     "gradient": ["model", "points.csv", "--values", "z", "--out", "new.csv"],
+    "map": ["model", "points.csv", "--out", "new", "--dry-run"],
     "report": ["model", "points.csv", "--out", "new.html"],
     "info": [],
     "demo": ["circle", "--steps", "1"],

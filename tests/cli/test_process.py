@@ -13,7 +13,7 @@ import carre
 from tests.cli.conftest import invoke
 
 CARRE = [sys.executable, "-m", "carre.cli"]
-COMMANDS = ["fit", "dimension", "tangent", "denoise", "path", "gradient", "report", "info", "demo"]
+COMMANDS = ["fit", "dimension", "tangent", "denoise", "path", "gradient", "map", "report", "info", "demo"]
 
 
 def test_the_help_does_not_wait_for_torch():

@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.filterwarnings("ignore::UserWarning")]
 WITH_CODE = [page for page in pages() if blocks(page)]
 # Pages that are run by tests of their own.
 RUN_ELSEWHERE = {"command_line.md": "cli/test_page.py", "report.md": "report/test_report_docs.py"}
-# Blocks that are shown and not run, by page: none.
-NOT_RUN: dict[str, int] = {}
+# Blocks that are shown and not run, by page: they need a cluster.
+NOT_RUN: dict[str, int] = {"how_to/large_data.md": 2}
 
 
 def dimension(names):
@@ -72,6 +72,12 @@ def images(names):
     assert names["film"].shape == (1, 5, 1, 28, 28)
     assert names["directions"].shape == (2, 5, 1, 28, 28)
     assert names["normalized"].shape == (5, 1, 28, 28)
+
+
+def large_data(names):
+    assert names["done"].n_rows == 1000
+    assert (names["answers"].values[:, 1] == names["geometry"].dimension(names["X"][500:])).all()
+    assert set(names["answered"]) == {"id", "point", "dimension"}
 
 
 def save(names):
@@ -132,6 +138,7 @@ FINDINGS = {
     "how_to/validity.md": validity,
     "how_to/kernel.md": kernel,
     "how_to/images.md": images,
+    "how_to/large_data.md": large_data,
     "how_to/save.md": save,
     "scale_and_rank.md": scale_and_rank,
     "own_parts.md": own_parts,

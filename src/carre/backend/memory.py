@@ -48,6 +48,8 @@ def progress_bar(task: str, *, delay: float = 2.0) -> Iterator[Callable[[Any], N
                 # How long learning takes shows only while it goes on.
                 phase = "learning, less time left than this" if phase == "learning" else phase
                 bar.set_postfix_str(f"loss {found.loss:.3f}, gain {gain:.2f}, {phase}", refresh=False)
+            if hasattr(told, "note"):
+                bar.set_postfix_str(told.note, refresh=False)
             if percent > bar.n:
                 bar.update(percent - bar.n)
 
@@ -125,6 +127,18 @@ def _room_of_process() -> int:
         taken = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
         free = free if limit == resource.RLIM_INFINITY else min(free, max(0, limit - taken))
     return free
+
+
+def resident_memory() -> int:
+    """Ask how many bytes this process holds in memory; 0 where the system does not say.
+
+    Example:
+        >>> resident_memory() >= 0
+        True
+    """
+    with suppress(OSError, ValueError, AttributeError):
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 def checked_memory(memory: int | None) -> int | None:

@@ -49,6 +49,8 @@ ADVICE = {
     "Pass size=…": "Give --size",
     "increase n_nodes": "increase --nodes",
     "Use method='geodesic'": "Use --method geodesic",
+    "overwrite=True": "--overwrite",
+    "Choose the columns": "Choose some with --columns or --drop",
     "scale='standardize'": "--scale standardize",
     " or None": " or left out",
     "with a checkpoint, training goes on from there": "with --resume, training goes on from its last checkpoint",
@@ -209,6 +211,7 @@ def lines_on(task: str, *, seconds: float = _SHOWN_AFTER_SECONDS) -> Callable[[A
         percent, now = int(100 * getattr(told, "fraction", told)), time.monotonic()
         if percent // _LINE_EVERY_PERCENT > written // _LINE_EVERY_PERCENT and now - latest >= seconds:
             written, latest = percent, now
-            say(f"{task}: {percent}% after {now - start:.0f} s")
+            note = f", {told.note}" if hasattr(told, "note") else ""
+            say(f"{task}: {percent}% after {now - start:.0f} s{note}")
 
     return write

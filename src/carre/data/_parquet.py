@@ -19,6 +19,8 @@ PARQUET = (".parquet", ".pq")
 _PARQUET_INDEX = "__index_level_0__"
 # Enough for a million columns.
 _LONGEST_FOOTER = 2**28
+# Bytes of a column that are read together: without a bound pyarrow holds those of a whole group of rows.
+_AT_A_TIME = 2**16
 _AGAIN = "Save or copy it again"
 # From the names of columns, and their number, to those that may be coordinates.
 Choose: TypeAlias = Callable[[Sequence[str], int], list[int]]
@@ -142,7 +144,7 @@ def _group_reader(file: Path, group: int, names: tuple[str, ...]) -> Reader:
         arrow, parquet = import_pyarrow(), import_pyarrow(".parquet")
         with (
             damage(f"{file} cannot be read as Parquet", _AGAIN, arrow.ArrowException),
-            parquet.ParquetFile(file, pre_buffer=False) as content,
+            parquet.ParquetFile(file, pre_buffer=False, buffer_size=_AT_A_TIME) as content,
         ):
             lost = [name for name in keep if name not in content.schema_arrow.names]
             if lost:

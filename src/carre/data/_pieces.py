@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from carre.boundary import ArgumentError
+from carre.boundary import ArgumentError, listed
 from carre.data.arrays import array_shapes, mapped_array
 from carre.files import DamagedFileError
 
@@ -47,8 +48,15 @@ def rows_at_once(dim: int) -> int:
     return max(1, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // max(dim, 1)))
 
 
-def pieces_of_array(read: Callable[[slice], Any], n_rows: int, shard: str, *, at_most: int) -> tuple[Piece, ...]:
-    """Cut the rows of something that is read by slices.
+def pieces_of_array(
+    read: Callable[[slice], Any],
+    n_rows: int,
+    shard: str,
+    *,
+    at_most: int,
+    other: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> tuple[Piece, ...]:
+    """Cut the rows of something that is read by slices, with columns that are held beside it.
 
     Example:
         >>> [piece.n_rows for piece in pieces_of_array(lambda some: np.zeros(5)[some], 5, "zeros", at_most=2)]
@@ -57,9 +65,12 @@ def pieces_of_array(read: Callable[[slice], Any], n_rows: int, shard: str, *, at
 
     def reader(some: slice) -> Reader:
         def read_piece(keep: tuple[str, ...]) -> Iterator[tuple[Any, Mapping[str, np.ndarray]]]:
-            if keep:
-                raise ArgumentError("keep", f"be empty for {shard}, whose columns have no names", got=keep)
-            yield read(some), {}
+            lost = [name for name in keep if name not in other]
+            if lost:
+                known = f"; there are {listed([*other])}" if other else ""
+                must = f"be columns of {shard} beside its coordinates; there is no {listed(lost)}{known}"
+                raise ArgumentError("keep", must)
+            yield read(some), {name: other[name][some] for name in keep}
 
         return read_piece
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ _KINDS = (
     "Give an array, a file or a folder of npy or parquet, zarr, AnnData, a Dataset, a DataLoader, or a function that "
     "returns batches"
 )
+_WITHOUT_NAMES = "be left out for what has no columns to choose from"
 _ANNDATA, _NPY, _OF_ZARR = ".h5ad", ".npy", ("zarr.json", ".zarray")
 
 
@@ -213,8 +215,10 @@ def open_source(
         return given
     if isinstance(given, str | Path):
         path, _, chosen = str(given).partition("::")
-        source = _Wanted(key or chosen or None, columns, drop, size).of(existing_path(path, _KINDS))
+        source = _Wanted(key or chosen or None, columns, drop, size, drop_missing).of(existing_path(path, _KINDS))
     else:
+        if columns is not None or drop is not None:
+            raise ArgumentError("columns and drop", _WITHOUT_NAMES, got=f"them for a {type(given).__name__}")
         source = _of_object(given, key)
     return replace(source, drop_missing=drop_missing)
 
@@ -258,15 +262,20 @@ class _Wanted:
     columns: Sequence[str | int] | None
     drop: Sequence[str | int] | None
     size: int | None
+    drop_missing: bool
 
     def of(self, place: Path) -> Source:
         """Open a path."""
         suffix, every = place.suffix.lower(), self.columns is None and self.drop is None
+        is_zarr = any((place / name).exists() for name in _OF_ZARR)
+        # Of zarr every chunk is a file, of which there may be millions.
+        files = [place] if place.is_file() else [] if is_zarr else shards_in(place)
+        if not every and (suffix == _ANNDATA or not files):
+            raise ArgumentError("columns and drop", _WITHOUT_NAMES, got=f"them for {place}")
         if suffix == _ANNDATA:
             return _of_array(matrix_of(opened_anndata(place), self.key, place)[0], place.name)
-        if any((place / name).exists() for name in _OF_ZARR):
+        if is_zarr:
             return _of_array(_opened_zarr(place), place.name)
-        files = [place] if place.is_file() else shards_in(place)
         if files and files[0].suffix.lower() in PARQUET:
             choice = Choice(files[0], self.columns, self.drop, drop_missing=False)
             pieces, names, left_out = pieces_of_parquet(files, place, choice.indices)
@@ -279,10 +288,26 @@ class _Wanted:
 
     def _of_table(self, place: Path) -> Source:
         """Read a file that has to be read whole."""
-        samples = load_samples(place, columns=self.columns, drop=self.drop, size=self.size)
+        path = place if self.key is None else f"{place}::{self.key}"
+        options: dict[str, Any] = {"columns": self.columns, "drop": self.drop, "drop_missing": self.drop_missing}
+        samples = load_samples(path, size=self.size, **options)
         if isinstance(samples, Table):
-            return replace(_of_array(samples.values, place.name), names=samples.names)
+            values, other = _with_gaps(samples)
+            return replace(_of_array(values, place.name, other), names=samples.names)
         return replace(_of_array(samples.images, place.name), normalization=samples.normalization)
+
+
+def _with_gaps(table: Table) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+    """Put rows where they are in their file, with gaps for those that were left out: all keep their numbers."""
+    if table.numbers is None:
+        return table.values, table.other
+    n_rows = len(table) + len(table.dropped)
+    values = np.full((n_rows, table.shape[1]), np.nan, dtype=table.values.dtype)
+    values[table.numbers] = table.values
+    other = {name: np.zeros(n_rows, dtype=column.dtype) for name, column in table.other.items()}
+    for name, column in table.other.items():
+        other[name][table.numbers] = column
+    return values, other
 
 
 def shards_in(folder: Path) -> list[Path]:
@@ -300,6 +325,7 @@ def shards_in(folder: Path) -> list[Path]:
         file
         for file in sorted(folder.rglob("*"))
         if file.suffix.lower() in (_NPY, *PARQUET)
+        and file.is_file()
         and not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
     ]
     if len({file.suffix.lower() == _NPY for file in found}) > 1:
@@ -329,6 +355,8 @@ def _of_object(given: Any, key: str | None) -> Source:
     is_function = callable(given) and not hasattr(given, "forward")
     if is_function and not hasattr(given, "__getitem__") and not hasattr(given, "__iter__"):
         return _of_stream(partial(_called, given), getattr(given, "__name__", name), None)
+    if isinstance(given, Mapping) or hasattr(given, "shape"):
+        raise ArgumentError("X", "have rows: shape (n, D), or (n, C, H, W) for images", got=f"a {name}", remedy=_KINDS)
     if hasattr(given, "__len__") and hasattr(given, "__getitem__"):
         return _of_dataset(given, name)
     if hasattr(given, "__iter__"):
@@ -369,13 +397,14 @@ def _length(given: Any) -> int | None:
         return None
 
 
-def _of_array(array: Any, name: str) -> Source:
+def _of_array(array: Any, name: str, other: Mapping[str, np.ndarray] = MappingProxyType({})) -> Source:
     """Read rows of an array, which may lie anywhere, some at a time."""
     n_rows, *shape = array.shape
     if n_rows == 0 or 0 in shape or len(shape) > 3:
         raise ArgumentError("X", "have rows: shape (n, D), or (n, C, H, W) for images", got=tuple(array.shape))
     at_most = rows_at_once(math.prod(shape))
-    return _of_pieces(name, pieces_of_array(lambda some: _dense(array[some]), n_rows, name, at_most=at_most), shape)
+    pieces = pieces_of_array(lambda some: _dense(array[some]), n_rows, name, at_most=at_most, other=other)
+    return _of_pieces(name, pieces, shape)
 
 
 def _dense(rows: Any) -> Any:

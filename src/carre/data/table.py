@@ -6,7 +6,8 @@ import csv
 import difflib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -354,8 +355,44 @@ def _write_text(file: Path, columns: Mapping[str, np.ndarray]) -> None:
 
 def _write_parquet(file: Path, columns: Mapping[str, np.ndarray]) -> None:
     arrow, parquet = import_pyarrow(), import_pyarrow(".parquet")
-    lists = {name: column.tolist() if column.dtype.kind in "UO" else column for name, column in columns.items()}
-    parquet.write_table(arrow.table({name: arrow.array(column) for name, column in lists.items()}), file)
+    parquet.write_table(arrow.table({name: _as_arrow(column, arrow) for name, column in columns.items()}), file)
+
+
+def write_batches(file: Path, batches: Iterable[Mapping[str, np.ndarray]], *, group: int) -> int:
+    """Write columns as Parquet while they come, in groups of at least so many rows; return the number of all rows.
+
+    What is written depends on the columns alone: the same ones give the same bytes.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     file = Path(folder, "squares.parquet")
+        ...     n = write_batches(file, ({"row": np.arange(i, i + 2)} for i in (0, 2)), group=3)
+        ...     n, load_table(file).values[:, 0].tolist()
+        (4, [0.0, 1.0, 2.0, 3.0])
+    """
+    arrow, parquet = import_pyarrow(), import_pyarrow(".parquet")
+    waiting: list[Any] = []
+    n_rows = n_waiting = 0
+    with ExitStack() as stack:
+        writer: Any = None
+        for batch in batches:
+            table = arrow.table({name: _as_arrow(column, arrow) for name, column in batch.items()})
+            if writer is None:
+                text = [name for name, column in batch.items() if column.dtype.kind not in "fiub"]
+                writer = stack.enter_context(parquet.ParquetWriter(file, table.schema, use_dictionary=text))
+            waiting.append(table)
+            n_rows, n_waiting = n_rows + len(table), n_waiting + len(table)
+            if n_waiting >= group:
+                writer.write_table(arrow.concat_tables(waiting), row_group_size=n_waiting)
+                waiting, n_waiting = [], 0
+        if n_waiting:
+            writer.write_table(arrow.concat_tables(waiting), row_group_size=n_waiting)
+    return n_rows
+
+
+def _as_arrow(column: np.ndarray, arrow: Any) -> Any:
+    return arrow.array(column.tolist() if column.dtype.kind in "UO" else column)
 
 
 def _write_json(file: Path, columns: Mapping[str, np.ndarray]) -> None:

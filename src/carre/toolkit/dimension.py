@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -15,22 +15,11 @@ from torch import Tensor
 from carre.backend import Progress
 from carre.boundary import ArgumentError, as_numbers
 from carre.fields import Bandwidth, DataField, MetricField, NeuralField, NoDenoiserError, ScoreField
-from carre.metric import LowRankMetric, Metric
-from carre.metric.spectrum import batched_eigh
-from carre.networks.pointwise import is_one_value
+from carre.metric import Metric
+from carre.toolkit.edges import TANGENT_ABOVE, count_directions
 from carre.toolkit.question import Question, ask, bare, check_number
 from carre.toolkit.scale import CLEAR_GAP, ScaleProfile
 
-_TANGENT_ABOVE = 0.5
-# At the edge of flat data the eigenvalue λ across the edge falls to 1 − 2/π = 0.36, to 0.2 one σ beyond it; what it
-# lacks is in the mean, whose squared displacement makes it at least 0.72 again. Curvature displaces the mean, too, but
-# by σ²; in 2m(σ/√2) − m(σ) that cancels, and of the edge this is left, in units of σ: at least 0.6 of 2.4(½ − λ), and
-# 0.07 where the eigenvalue alone is just below ½ [THEORY §4.4].
-_EDGE_ABOVE, _EDGE_TOGETHER, _EDGE_SHIFT, _LEAST_SHIFT = 0.2, 0.7, 1.5, 0.05
-# Noise gives all normal directions such an eigenvalue, and moves points along some. At an edge most others are 0.
-_UNEXPLAINED = 0.5
-# The denoiser is also asked at a scale that is smaller by this factor.
-FINER = 2**0.5
 SPECTRAL_METHODS = ("count", "gap", "trace", "participation")
 # A dimension is clear where so many points have it.
 _CLEAR_SHARE = 0.9
@@ -44,7 +33,7 @@ _ROWS_PER_DIMENSION, _EXTRA_ROWS = 2, 2
 
 
 def spectral_dimension(
-    metric: Metric, method: str = "count", *, threshold: float = _TANGENT_ABOVE
+    metric: Metric, method: str = "count", *, threshold: float = TANGENT_ABOVE
 ) -> Float[Tensor, "*batch"]:
     """Read a dimension off the eigenvalues λ of G alone, which are near 1 along the data and near 0 across them.
 
@@ -172,76 +161,6 @@ def local_dimension(
         return _count_at(question.field, y, s)
 
     return question.answer(part, progress=progress)
-
-
-def count_directions(
-    metric: Metric, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"], denoise: Callable[..., Tensor]
-) -> Int[Tensor, " n"]:
-    """Count the directions along which the data extend from each point, given G there.
-
-    Only where an eigenvalue may be one across an edge, a denoiser ``(y, σ) ↦ E[X | Y=y]`` and eigenvectors are asked.
-    """
-    values, components = _decomposed(metric)
-    is_tangent = values > _TANGENT_ABOVE
-    is_between = ~is_tangent & (values > _EDGE_ABOVE)
-    counts, rows = is_tangent.sum(-1), is_between.any(-1).nonzero()[:, 0]
-    if len(rows) == 0:
-        return counts
-    there = rows.to(points.device)
-    # A single σ stays one, which a network embeds only once.
-    y, s = points[there], bandwidth[:1].expand(len(rows)) if is_one_value(bandwidth) else bandwidth[there]
-    finer = (s[:1] / FINER).expand(len(rows)) if is_one_value(s) else s / FINER
-    try:
-        shifts = edge_shifts(y, s, denoise(y, s), denoise(y, finer))
-    except NoDenoiserError:
-        # An uncentered field has no denoiser; its metric holds the displacement already.
-        return counts
-    displaced, uncurved = components(rows, torch.stack(shifts, -1).to(values)).abs().unbind(-1)
-    values, is_between = values[rows], is_between[rows]
-    is_edge = is_between & (values + displaced.square() > _EDGE_TOGETHER)
-    is_edge &= uncurved > (_EDGE_SHIFT * (_TANGENT_ABOVE - values)).clamp_min(_LEAST_SHIFT)
-    n_edges = is_edge.sum(-1)
-    n_unexplained = is_between.sum(-1) - n_edges
-    counts[rows] += torch.where(n_unexplained <= _UNEXPLAINED * n_edges, n_edges, 0)
-    return counts
-
-
-def _decomposed(metric: Metric) -> tuple[Float[Tensor, "n k"], Callable[[Tensor, Tensor], Tensor]]:
-    """Return the eigenvalues λ of G, descending, and what finds components along their eigenvectors at some points.
-
-    Of a factor F in rank space, by FFᵀ = VΛVᵀ: those of w are Λ^(−½)VᵀFw, accurate where λ is far from 0.
-    """
-    if not isinstance(metric, LowRankMetric) or metric.rank > metric.dim:
-        spectrum = metric.spectrum()
-        return spectrum.values, lambda rows, vectors: spectrum.vectors[rows].mT @ vectors
-    squares, inner = batched_eigh(metric.gram())
-    squares, inner = squares.flip(-1), inner.flip(-1)
-
-    def components(rows: Tensor, vectors: Tensor) -> Tensor:
-        lengths = squares[rows].clamp_min(torch.finfo(squares.dtype).tiny).sqrt()
-        return inner[rows].mT @ (metric.factor[rows] @ vectors) / lengths[..., None]
-
-    return squares + metric.ridge, components
-
-
-def edge_shifts(
-    points: Float[Tensor, "n dim"],
-    bandwidth: Float[Tensor, " n"],
-    mean: Float[Tensor, "n dim"],
-    finer: Float[Tensor, "n dim"],
-) -> tuple[Float[Tensor, "n dim"], Float[Tensor, "n dim"]]:
-    """Compute how far m(y; σ) is displaced, in σ, and 2m(y; σ/√2) − m(y; σ), in which curvature cancels.
-
-    Example:
-        >>> from carre.manifolds import Interval, Sphere
-        >>> def lengths(manifold, point):
-        ...     y, s = torch.tensor([point]).double(), torch.tensor([0.2]).double()
-        ...     shifts = edge_shifts(y, s, manifold.posterior(y, s).mean, manifold.posterior(y, s / FINER).mean)
-        ...     return [round(float(shift.norm()), 2) for shift in shifts]
-        >>> lengths(Interval(0.0, 1.0), [0.0]), lengths(Sphere(2), [1.0, 0.0, 0.0])
-        ([0.8, 0.33], [0.2, 0.0])
-    """
-    return (mean - points) / bandwidth[:, None], (2 * finer - mean - points) / bandwidth[:, None]
 
 
 def _count_at(field: MetricField, points: Tensor, bandwidth: Tensor) -> Int[Tensor, " n"]:
@@ -484,7 +403,7 @@ def rank_cuts_off(profile: ScaleProfile, hull_dim: int, supported_from: float = 
     index = np.arange(len(profile.bandwidth))
     finer = (index < chosen) & profile.is_admissible & (profile.bandwidth >= supported_from) & (not is_clear)
     last = np.where(finer | (index == chosen), profile.eigenvalues[:, -1], 0.0)
-    if rank >= hull_dim or last.max() <= _TANGENT_ABOVE:
+    if rank >= hull_dim or last.max() <= TANGENT_ABOVE:
         return None
     return (
         f"rank {rank} is too small: at σ = {profile.bandwidth[last.argmax()]:.3g} even the last eigenvalue averages "
