@@ -22,6 +22,7 @@ NOT_RUN = {
     "carre.data.load_celeba": "needs files that have to be downloaded",
     "carre.data.load_ffhq": "needs files that have to be downloaded",
     "carre.neighbors.FaissIndex": "needs faiss, which is optional",
+    "carre.mapping.map_on_ray": "needs Ray, which is optional, and takes seconds to begin",
 }
 
 

@@ -244,7 +244,7 @@ def _command(*arguments: str | Path) -> list[str]:
     return [
         sys.executable,
         "-m",
-        "carre.cli",
+        "carre",
         "map",
         *map(str, arguments[:2]),
         "--out",

@@ -2,4 +2,5 @@
 
 from carre.cli import app
 
-app(prog_name="carre")
+if __name__ == "__main__":
+    app(prog_name="carre")

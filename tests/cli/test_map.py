@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import carre
-from carre.cli import mapping
+from carre.cli import _inputs as inputs
 from tests.cli.conftest import invoke
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -124,12 +124,8 @@ def test_an_engine_that_is_not_installed_is_named(here, shards, tmp_path, monkey
 
 
 def test_sizes_are_read():
-    assert [mapping._bytes(text) for text in ("2GB", "1.5 gib", "800M", "1000")] == [
-        2 * 10**9,
-        3 * 2**29,
-        8 * 10**8,
-        1000,
-    ]
+    sizes = [inputs.bytes_of(text) for text in ("2GB", "1.5 gib", "800M", "1000")]
+    assert sizes == [2 * 10**9, 3 * 2**29, 8 * 10**8, 1000]
 
 
 @pytest.mark.slow
@@ -137,7 +133,7 @@ def test_what_was_interrupted_says_how_to_go_on(place, tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
     for i in range(12):
         np.save(tmp_path / "data" / f"{i:02}.npy", np.random.default_rng(i).normal(size=(30_000, 2)))
-    asked = [sys.executable, "-m", "carre.cli", "map", place / "unnamed", "data", "--out", "out", "--device", "cpu"]
+    asked = [sys.executable, "-m", "carre", "map", place / "unnamed", "data", "--out", "out", "--device", "cpu"]
     process = subprocess.Popen(
         asked, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )

@@ -12,7 +12,7 @@ import pytest
 import carre
 from tests.cli.conftest import invoke
 
-CARRE = [sys.executable, "-m", "carre.cli"]
+CARRE = [sys.executable, "-m", "carre"]
 COMMANDS = ["fit", "dimension", "tangent", "denoise", "path", "gradient", "map", "report", "info", "demo"]
 
 

@@ -40,6 +40,11 @@ class Block:
         shard: The file that they are of, or the name of the source.
         rows: Their numbers in it, from 0.
         other: What was asked for beside them, by name.
+
+    Example:
+        >>> block = next(open_source(np.eye(3)).blocks())
+        >>> block.rows, block.shard
+        (array([0, 1, 2]), 'array')
     """
 
     values: np.ndarray

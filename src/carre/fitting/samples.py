@@ -102,6 +102,10 @@ class Reading:
         progress: Told how far it is.
         part: Which of how many parts of it to read, where several processes share the work.
         looks_only: Whether to read a part of it, to say what a fit would do.
+
+    Example:
+        >>> accept_samples(open_source(torch.rand(20, 2).numpy()), how=Reading(seed=1)).points.tensor.shape
+        torch.Size([20, 2])
     """
 
     memory: int | None = None

@@ -124,6 +124,14 @@ class MapTask:
         shard: Which of how many shares of the files, from 1.
         memory: How many bytes the process may hold; None for any number.
         overwrite: Whether to replace the answers that are there.
+
+    Example:
+        >>> import carre
+        >>> X = np.random.default_rng(0).uniform(size=(200, 2))
+        >>> geometry = carre.fit(X, max_steps=20, width=16, bandwidth=0.1, random_state=0)
+        >>> task = MapTask(geometry, X, Path("answers"), Asked.of(geometry, ["dimension"], None, None))
+        >>> [(part.name, part.n_rows) for part in task.parts]
+        [('array.parquet', 200)]
     """
 
     geometry: Geometry

@@ -1,5 +1,0 @@
-"""``python -m carre.cli``."""
-
-from carre.cli import app
-
-app(prog_name="carre")
