@@ -306,6 +306,33 @@ def test_a_plan_writes_nothing_and_counts_what_is_left(geometry, shards, tmp_pat
     assert plan.seconds > 0
 
 
+BOUNDED = """
+import sys, carre, torch
+from carre.mapping import Asked, MapTask
+torch.set_num_threads(1)
+geometry = carre.load(sys.argv[1], device="cpu")
+task = MapTask(geometry, sys.argv[2], sys.argv[3], Asked.of(geometry, ["dimension", "denoised", "tangent"], None, 2))
+print(task.plan().memory)
+task.run()
+print(next(1024 * int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux says how much memory a process has held")
+def test_a_process_holds_no_more_than_its_plan_says(points, tmp_path):
+    values = np.random.default_rng(0).normal(size=(150_000, 30))
+    geometry = carre.fit(values[:200], **TINY, bandwidth=0.5, rank=4)
+    carre.save(geometry, tmp_path / "model")
+    columns = {f"c{i}": values[:, i] for i in range(30)}
+    (tmp_path / "data").mkdir()
+    # One group of rows: 36 MB, of which only a little may be held at a time.
+    parquet.write_table(pyarrow.table(columns), tmp_path / "data" / "rows.parquet", row_group_size=len(values))
+    told = [sys.executable, "-c", BOUNDED, tmp_path / "model", tmp_path / "data", tmp_path / "out"]
+    planned, held = map(int, subprocess.run(told, check=True, capture_output=True).stdout.split())
+    assert 0.5 * planned < held <= planned
+
+
 KILLED = """
 import sys, carre, torch
 torch.set_num_threads(1)

@@ -72,6 +72,7 @@ def main() -> None:
         write_rows(place / "data", max(1, options.rows // ROWS_PER_FILE))
         speeds = [measure(geometry, place, *question) for question in QUESTIONS]
         memory = [peak(place, n_files) for n_files in (1, 4)]
+        workers = [scaled(place, count) for count in (1, 2)]
         shutil.rmtree(place / "data")
         kills = killed(place, options.kills)
     results = {
@@ -91,6 +92,7 @@ def main() -> None:
         "batch": rows_per_batch(geometry),
         "speeds": speeds,
         "memory": memory,
+        "workers": workers,
         "kills": kills,
     }
     (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
@@ -232,6 +234,15 @@ def peak(place: Path, n_files: int) -> dict[str, Any]:
         "peak_megabytes": peak_bytes / MEGABYTE,
         "planned_megabytes": plan["memory"] / MEGABYTE,
     }
+
+
+def scaled(place: Path, count: int) -> dict[str, Any]:
+    """Time all files with a number of processes, from their start to their end."""
+    out = place / "out"
+    told = _command(place / "model", place / "data", out, "--drop", "id", "--workers", str(count))
+    found = json.loads(subprocess.run(told, check=True, capture_output=True).stdout)
+    shutil.rmtree(out)
+    return {"workers": count, "rows": found["n_rows"], "seconds": found["seconds"]}
 
 
 def _high_water(number: int) -> int:

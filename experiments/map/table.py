@@ -41,6 +41,15 @@ def memory_table(results: dict[str, Any]) -> list[str]:
     return lines
 
 
+def worker_table(results: dict[str, Any]) -> list[str]:
+    """Write how fast several processes are."""
+    lines = ["| processes | rows | time | rows per second |", "|---|---|---|---|"]
+    for entry in results["workers"]:
+        speed = entry["rows"] / entry["seconds"]
+        lines.append(f"| {entry['workers']} | {entry['rows']:,} | {entry['seconds']:.1f} s | {speed:,.0f} |")
+    return lines
+
+
 def kill_table(results: dict[str, Any]) -> list[str]:
     """Write what kills left, and what came of it."""
     kills = results["kills"]
@@ -69,4 +78,10 @@ def machine_note(results: dict[str, Any]) -> list[str]:
     return lines
 
 
-TABLES = {"speed": speed_table, "memory": memory_table, "kills": kill_table, "machine": machine_note}
+TABLES = {
+    "speed": speed_table,
+    "memory": memory_table,
+    "workers": worker_table,
+    "kills": kill_table,
+    "machine": machine_note,
+}

@@ -255,6 +255,8 @@ def test_what_is_given_is_taken(rng):
     assert carre.fit(samples, noise=0.0, **QUICK).noise == 0.0
     given = carre.fit(samples, noise=0.1, **QUICK)
     assert (given.noise, given.noise_estimate.reason) == (0.1, "it was given")
+    # Asked for everything at once, it is at the denoised points that directions are counted, too.
+    np.testing.assert_array_equal(given.at(samples).dimension, given.dimension(samples))
     within = carre.fit(samples, bandwidth=0.03, **QUICK)
     assert within.noise == 0.0
     assert "scales within it were asked for" in within.noise_estimate.reason

@@ -24,9 +24,9 @@ from carre.mapping.answers import Asked, as_columns, bytes_per_batch, rows_per_b
 
 _ROW = "row"
 # Numbers of one group of rows in a file, and the copies of them that are held while it is written.
-_NUMBERS_PER_GROUP, _COPIES_OF_GROUP = 2**21, 3
+_NUMBERS_PER_GROUP, _COPIES_OF_GROUP = 2**21, 6
 # Of what is read ahead: blocks of the source, their columns and their rows side by side, twice; and what pyarrow keeps.
-_BYTES_OF_READING = 2**27
+_BYTES_OF_READING = 2**28
 # A dry run tries so many batches, of which the first one is not timed.
 _TRIED = 4
 
@@ -219,17 +219,17 @@ class MapTask:
     def check(self) -> None:
         """Refuse, before anything is written, what cannot end well."""
         _check_place(self.out, self.data, self.every_part)
-        _ = self.nothing, next(self.source.blocks(keep=self.keep), None)
-        needed = self.needed_memory()
+        needed = self.needed_memory
         if self.memory is not None and self.memory < needed:
             must = f"be at least {needed:,} bytes: so many are held by Python, torch, the model and what is computed"
             raise ArgumentError("memory", must, got=f"{self.memory:,}", remedy="Give more, or leave it out")
         if not self.overwrite:
             check_page(self.out, self.said)
 
+    @cached_property
     def needed_memory(self) -> int:
-        """Say how many bytes the process will hold at most, after a first question was asked."""
-        _ = self.nothing
+        """How many bytes the process will hold at most; to know it, a first question is asked, and a block read."""
+        _ = self.nothing, next(self.source.blocks(keep=self.keep), None)
         group = 8 * _NUMBERS_PER_GROUP * _COPIES_OF_GROUP
         batch = 4 * 8 * rows_per_batch(self.geometry) * (len(self.nothing) + self.geometry.dim)
         on_cpu = bytes_per_batch(self.geometry) if self.geometry.device.type == "cpu" else 0
@@ -288,7 +288,7 @@ class MapTask:
             times, sizes = self._tried(waiting[0])
         seconds, n_bytes = float(np.median(times)) * n_rows / n_processes, int(np.mean(sizes) * n_rows)
         n_there = len(self.parts) - len(waiting)
-        return MapPlan(len(self.parts), n_there, n_rows, n_bytes, seconds, self.needed_memory())
+        return MapPlan(len(self.parts), n_there, n_rows, n_bytes, seconds, self.needed_memory)
 
     def _tried(self, part: Part) -> tuple[list[float], list[float]]:
         """Measure the seconds and the bytes of a row, in a few batches."""
