@@ -271,7 +271,8 @@ def load_anndata(path: AnyPath, key: str | None = None, *, drop_missing: bool = 
         ...     load_anndata(f"{folder}/cells.h5ad", "X_pca").values.shape
         (3, 2)
     """
-    file, annotated = Path(path).expanduser(), opened_anndata(path, is_held=True)
+    annotated = opened_anndata(path, is_held=True)
+    file = Path(path).expanduser()
     with damage(f"{file} cannot be read as AnnData", "Save or copy it again"), closing(annotated.file):
         return _as_table(annotated, key, file, drop_missing=drop_missing)
 
