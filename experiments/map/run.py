@@ -237,12 +237,14 @@ def peak(place: Path, n_files: int) -> dict[str, Any]:
 
 
 def scaled(place: Path, count: int) -> dict[str, Any]:
-    """Time all files with a number of processes, from their start to their end."""
-    out = place / "out"
+    """Time all files with a number of processes, from their start to their end; and count what the cores did for it."""
+    out, before = place / "out", os.times()
     told = _command(place / "model", place / "data", out, "--drop", "id", "--workers", str(count))
     found = json.loads(subprocess.run(told, check=True, capture_output=True).stdout)
+    after = os.times()
     shutil.rmtree(out)
-    return {"workers": count, "rows": found["n_rows"], "seconds": found["seconds"]}
+    busy = after.children_user + after.children_system - before.children_user - before.children_system
+    return {"workers": count, "rows": found["n_rows"], "seconds": found["seconds"], "core_seconds": busy}
 
 
 def _high_water(number: int) -> int:
