@@ -38,7 +38,7 @@ def test_a_fit_on_rows_is_the_fit_on_copies(more, monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 3)) * [1.0, 2.0, 3.0]
     copied = carre.fit(X, **OPTIONS, **more)
-    for name in ("backend.rows", "boundary", "data.columns", "fitting._fit", "fitting.plan", "metric.frame"):
+    for name in ("backend.rows", "boundary", "data.columns", "fitting.samples", "fitting.plan", "metric.frame"):
         monkeypatch.setattr(f"carre.{name}.LARGE", 0)
     monkeypatch.setattr("carre.backend.rows._NUMBERS_AT_ONCE", 200)
     read = carre.fit(X, **OPTIONS, **more)
