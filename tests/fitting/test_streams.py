@@ -174,6 +174,20 @@ def test_units_of_columns_hold_for_rows_that_come_later():
     torch.testing.assert_close(after.std(0), before.std(0), rtol=0.1, atol=0)
 
 
+def test_little_is_read_of_data_without_an_end_before_training_begins(monkeypatch):
+    """However short its rows: half a gigabyte holds 67 million numbers."""
+    monkeypatch.undo()
+    read = []
+
+    def forever():
+        while True:
+            read.append(2**14)
+            yield np.random.default_rng(len(read)).normal(size=(2**14, 1))
+
+    accept_samples(forever)
+    assert sum(read) < 2**20 + 2**16
+
+
 def test_what_is_too_little_memory_is_said_before_anything_is_trained():
     source = open_source(many())
     for given, must in ((1000, "memory must be at least 0.1 MB"), (200_000, "memory must leave room for residual MLP")):

@@ -23,6 +23,7 @@ _HELD_BYTES = 2**29
 # The share of the memory of a fit that samples may take; the rest is for steps, blocks that are read ahead and answers.
 _SHARE_OF_SAMPLES, _BYTES = 0.4, 8
 _FEWEST_ROWS, _MOST_HELD_OUT, _HELD_OUT_BYTES = 512, 20_000, 2**26
+_MOST_OF_UNKNOWN = 2**18
 # Numbers that are looked at to say what a fit would do.
 _LOOKED_AT = 2**23
 
@@ -81,6 +82,9 @@ def terms_of(source: Source, *, memory: int | None, validation_fraction: float, 
         least = _FEWEST_ROWS * _BYTES * source.dim / _SHARE_OF_SAMPLES
         must = f"be at least {least / 1e6:,.1f} MB for rows of {source.dim:,} numbers"
         raise ArgumentError("memory", must, got=f"{memory:,} bytes", remedy="Give more, or smaller images")
+    if source.n_rows is None:
+        # It may have no end: what is looked at before training is a few of these draws.
+        capacity = min(capacity, _MOST_OF_UNKNOWN)
     most_held_out = max(_FEWEST_ROWS, min(_MOST_HELD_OUT, _HELD_OUT_BYTES // (_BYTES * source.dim)))
     share = validation_fraction
     if source.n_rows:
