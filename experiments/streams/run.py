@@ -29,6 +29,7 @@ from experiments.measures.command import check_folder, checked_device, write
 from experiments.measures.speed import hardware
 
 HERE = Path(__file__).parent
+PAGES = (HERE / "README.md", HERE.parents[1] / "docs" / "how_to" / "large_data.md")
 COLUMNS, DIMENSION, ROWS_PER_SHARD, BYTES = 50, 2, 500_000, 4
 N_NEW, MEGABYTE = 1000, 1e6
 # Rows of the fit that holds them, and of those that are compared with it seed by seed.
@@ -57,11 +58,11 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(str(error))
     results = measure(arguments)
     write(arguments.out / "results.json", json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    page = arguments.out / "README.md"
-    if page.exists():
-        before, _, rest = page.read_text(encoding="utf-8").partition("<!-- table -->")
-        after = rest.partition("<!-- end of table -->")[2]
-        write(page, f"{before}<!-- table -->\n{table(results)}<!-- end of table -->{after}")
+    # Elsewhere no page is written: these are figures of the project.
+    for page in PAGES if arguments.out == HERE else ():
+        before, _, rest = page.read_text(encoding="utf-8").partition("<!-- streams -->")
+        after = rest.partition("<!-- end of streams -->")[2]
+        write(page, f"{before}<!-- streams -->\n{table(results)}<!-- end of streams -->{after}")
     print(table(results))
     return 0
 

@@ -35,7 +35,7 @@ _MOST = dict.fromkeys(("width", "rank", "channels", "patch", "size", "crop", "n_
 _MOST |= dict.fromkeys(("n_nodes", "n_steps", "n_probes", "ambient_dim", "oversampling"), 10**5)
 _MOST |= dict.fromkeys(("n_blocks", "power_iterations"), 1000) | dict.fromkeys(("batch_size", "polish_batch"), 2**20)
 _MOST |= dict.fromkeys(("n", "n_draws"), 10**8) | dict.fromkeys(("max_steps", "max_sweeps"), 10**9)
-_LEAST = dict.fromkeys(("width", "n_blocks", "in_features", "out_features", "n_outputs"), 1)
+_LEAST = dict.fromkeys(("width", "n_blocks", "in_features", "out_features", "n_outputs", "n_draws"), 1) | {"n": 0}
 _MOST |= dict.fromkeys(("in_features", "out_features", "dim"), 2**24)
 _short = reprlib.Repr()
 _short.maxother = _short.maxstring = 80
@@ -168,7 +168,7 @@ def as_kind(value: Any, kinds: Collection[Any], *, name: str) -> Any:
         called = f"{', '.join(first)} or {last}" if first else last
         raise ArgumentError(name, f"be {called}", got=shown(value), remedy=_remedy(value, kinds)) from error
     if int in kinds and found is not None and not _LEAST.get(name, -_LARGEST) <= found <= _MOST.get(name, _LARGEST):
-        must = "be a positive integer" if found < 1 else f"be at most {_MOST[name]:,}"
+        must = "be a positive integer" if found < 1 else f"be at most {_MOST.get(name, _LARGEST):,}"
         raise ArgumentError(name, must, got=shown(value))
     return found
 

@@ -241,6 +241,8 @@ def as_array(values: Any, name: str) -> np.ndarray:
         >>> as_array(["a", "b"], "labels")
         array(['a', 'b'], dtype='<U1')
     """
+    if isinstance(values, Tensor):
+        values = _plain_tensor(values, name).detach().cpu()
     return _unmasked(values, np.asanyarray(values), name)
 
 

@@ -329,6 +329,8 @@ class Geometry(DataField):
                 "to_pixels needs to know how the images were normalized, and the fit was not told. Fit on a "
                 "carre.data.ImageDataset, or undo your own normalization on what to_images returns"
             )
+        if not (images.is_floating_point() if isinstance(images, Tensor) else images.dtype.kind == "f"):
+            raise ArgumentError("points", "be floating, as the samples of the fit were", got=str(images.dtype))
         return self.normalization.decode(images, clip=True)
 
     def accept(self, points: Any, *, name: str = "points", single: bool = False) -> Points:

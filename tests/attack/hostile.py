@@ -59,11 +59,22 @@ def same(value: Any) -> dict[str, Any]:
 
 # Texts that may be anything, and arguments that are anything by their nature.
 _FREE = {"title", "label", "card", "command", "name", "names", "ends", "revision", "token", "y", "facts", "parameters"}
-_FREE |= {"other", "labels", "class_names", "concerns", "feature_names", "path", "folder", "architecture", "reasons"}
-_MANY = ("Sequence", "tuple", "list", "Any", "Bandwidth", "np.ndarray", "Float[", "Int[", "Mapping", "dict")
+_FREE |= {
+    "color",
+    "other",
+    "labels",
+    "class_names",
+    "concerns",
+    "feature_names",
+    "path",
+    "folder",
+    "architecture",
+    "reasons",
+}
+_MANY = ("Samples", "Sequence", "tuple", "list", "Any", "Bandwidth", "np.ndarray", "Float[", "Int[", "Mapping", "dict")
 
 
-_FUNCTIONS = ("Callable", "Map", "Progress", "ScalarFunction", "Parametrization")
+_FUNCTIONS = ("Module", "Callable", "Map", "Progress", "ScalarFunction", "Parametrization")
 
 
 def is_function(parameter: inspect.Parameter, value: Any) -> bool:

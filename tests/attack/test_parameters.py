@@ -48,6 +48,8 @@ EITHER = {
 KEPT = {
     ("Normalization", "mean"),
     ("sectional_curvature", "bandwidth"),
+    ("sectional_curvature", "field"),
+    ("choose_bandwidth", "calibrated"),
     ("Geodesic", "samples"),
     ("EnergyGeodesic", "samples"),
     ("Thread", "finest"),

@@ -11,6 +11,7 @@ MODULES = [
     "measures.speed",
     "measures.stability",
     "measures.wavelets",
+    "attack.run",
     "sphere.settings",
     "sphere.step",
     "sphere.tables",
@@ -20,6 +21,7 @@ MODULES = [
     "stability.figures",
     "stability.settings",
     "stability.tables",
+    "streams.run",
 ]
 
 

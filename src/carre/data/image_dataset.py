@@ -16,7 +16,7 @@ from jaxtyping import Float32, Integer, UInt8
 from torch import Tensor
 
 from carre.arguments import as_kind, check_arguments
-from carre.boundary import ArgumentError, as_array
+from carre.boundary import ArgumentError, as_array, as_dense
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Normalization:
             pixels: Whole numbers 0 … 255 if they are uint8, numbers in [0, 1] if they are floating; an array or a
                 tensor. They are left as they are.
         """
-        values = pixels if isinstance(pixels, Tensor) else as_array(pixels, "pixels")
+        values: Any = as_dense(pixels, "pixels") if isinstance(pixels, Tensor) else as_array(pixels, "pixels")
         mean = self._mean_of(values)
         is_byte = values.dtype == (torch.uint8 if isinstance(values, Tensor) else np.uint8)
         if not is_byte and not _is_floating(values):
@@ -85,7 +85,7 @@ class Normalization:
             images: An array or a tensor of shape (…, C, H, W); of any shape if there is a single mean.
             clip: Bring values outside of [0, 1] back into it, as for showing an image.
         """
-        values = images if isinstance(images, Tensor) else as_array(images, "images")
+        values: Any = as_dense(images, "images") if isinstance(images, Tensor) else as_array(images, "images")
         if not _is_floating(values):
             raise ArgumentError("images", "be floating, as encode returns them", got=values.dtype)
         if not math.isfinite(float(values.sum())) and not bool(((values - values) == 0).all()):
@@ -182,7 +182,9 @@ class ImageDataset:
         if len(self.normalization.mean) not in (1, self.pixels.shape[1]):
             must = f"have a single mean, or one for each channel of the pixels ({self.pixels.shape[1]})"
             raise ArgumentError("normalization", must, got=f"{len(self.normalization.mean)} means")
-        as_kind(self.class_names, (tuple[str, ...],), name="class_names")
+        object.__setattr__(
+            self, "class_names", tuple(as_kind(self.class_names, (tuple[str, ...],), name="class_names"))
+        )
         if self.labels is not None:
             object.__setattr__(self, "labels", self._checked(as_array(self.labels, "labels")))
 
@@ -213,7 +215,8 @@ class ImageDataset:
         """Select the images of a class."""
         if self.labels is None:
             raise ArgumentError("labels", f"be known for a class to be selected; {self.name!r} has none")
-        mask = self.labels == label
+        is_label = isinstance(label, (str, int, float, np.generic))
+        mask = self.labels == label if is_label else np.zeros(len(self), dtype=bool)
         if not mask.any():
             raise ArgumentError("label", f"be one of {np.unique(self.labels).tolist()}", got=repr(label))
         return self[mask]

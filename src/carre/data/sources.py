@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +22,7 @@ from carre.data.image_dataset import SYMMETRIC, Normalization
 from carre.data.image_folders import pieces_of_images
 from carre.data.samples import load_samples
 from carre.data.table import Choice, Table
-from carre.files import AnyPath, damage, existing_path
+from carre.files import AnyPath, MissingFileError, damage, existing_path
 
 _KINDS = (
     "Give an array, a file or a folder of npy or parquet, zarr, AnnData, a Dataset, a DataLoader, or a function that "
@@ -220,6 +221,8 @@ def open_source(
         return given
     if isinstance(given, str | Path):
         path, _, chosen = str(given).partition("::")
+        if not path or "\0" in path or not os.path.exists(os.path.expanduser(path)):
+            raise MissingFileError("X", "be the path of something that is there", got=repr(given), remedy=_KINDS)
         source = _Wanted(key or chosen or None, columns, drop, size, drop_missing).of(existing_path(path, _KINDS))
     else:
         if columns is not None or drop is not None:

@@ -262,7 +262,7 @@ class ScoreField(Field):
         if n_probes is None:
             blocks = self._blocks(points, sigma, self.dim)
             singular = torch.cat([torch.linalg.svdvals(self._products(y, s, _axes(y))) for y, s in blocks])
-            exact = (singular > threshold).sum(-1).to(points)
+            exact = (singular > float(threshold)).sum(-1).to(points)
             return TraceEstimate(exact, torch.zeros_like(exact))
         found = []
         for _ in range(n_probes):

@@ -82,6 +82,7 @@ class FitSettings:
             raise ArgumentError("validation_fraction", "lie in [0, 1)", got=self.validation_fraction)
         if not 0 <= self.ridge <= MOST_RIDGE:
             raise ArgumentError("ridge", f"be a number from 0 to {MOST_RIDGE:g}", got=self.ridge)
+        object.__setattr__(self, "ridge", float(self.ridge))
         object.__setattr__(self, "noise", noise_setting(self.noise))
         if self.noise not in ("auto", 0.0):
             self._check_noise(float(self.noise))

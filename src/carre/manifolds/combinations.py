@@ -79,6 +79,8 @@ class CliffordTorus(Product):
     def __init__(self, radii: Sequence[float]) -> None:
         if not radii:
             raise ArgumentError("radii", "hold at least one number", got="none")
+        if not min(radii) > 0:
+            raise ArgumentError("radii", "be positive", got=list(radii))
         super().__init__([Sphere(1, radius) for radius in radii])
 
 
@@ -112,6 +114,8 @@ class Box(Product):
         if len(lows) != len(highs) or not lows:
             got = f"{len(lows)} and {len(highs)}"
             raise ArgumentError("lows and highs", "have the same length, at least 1", got=got)
+        if any(not low < high for low, high in zip(lows, highs, strict=True)):
+            raise ArgumentError("lows", "be below highs", got=f"{list(lows)} and {list(highs)}")
         super().__init__([Interval(low, high) for low, high in zip(lows, highs, strict=True)])
 
 

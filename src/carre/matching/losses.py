@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from carre.backend.modes import are_fused
+from carre.boundary import ArgumentError
 from carre.matching.probes import JacobianProbe
 from carre.metric import LowRankMetric, Metric
 
@@ -100,6 +101,8 @@ def predictive_loss(
         >>> predictive_loss(ignorant, -noise, noise).abs().round(decimals=5)
         tensor([0.])
     """
+    if not ridge > 0:
+        raise ArgumentError("ridge", "be positive: it keeps the score finite where G has no rank", got=ridge)
     dim = noise.shape[1]
     ignorant = (noise.square().sum(1) + ridge * dim) / (1 + ridge) + dim * math.log1p(ridge)
     if floor is not None:

@@ -61,7 +61,7 @@ def vectors_in_range(
         rows = factor.detach().float() if factor.dtype == torch.bfloat16 else factor.detach()
         squares = rows.square().sum((1, 2)).clamp_min(torch.finfo(rows.dtype).tiny)
         typical = (rows @ rows.mT).square().sum((1, 2)) / squares
-        deviation = (floor**2 + (1 - typical).clamp_min(0)).sqrt()
+        deviation = (float(floor) ** 2 + (1 - typical).clamp_min(0)).sqrt()
         noise = torch.randn((n, rank + dim), generator=generator, device=rows.device, dtype=rows.dtype)
         along, everywhere = torch.split(noise, [rank, dim], 1)
         vectors = torch.einsum("nrd,nr->nd", rows, along)

@@ -97,11 +97,17 @@ class AffineFrame:
 
     def encode(self, points: Float[Tensor, "*batch ambient"]) -> Float[Tensor, "*batch hull"]:
         """Express points in the frame: u = Bᵀ(x − center)/scale."""
+        if points.shape[-1:] != self.center.shape:
+            must = f"have {len(self.center)} numbers along their last axis"
+            raise ArgumentError("points", must, got=f"shape {tuple(points.shape)}")
         centered = (points - self.center) / self.scale
         return centered if self.basis is None else centered @ self.basis
 
     def decode(self, coordinates: Float[Tensor, "*batch hull"]) -> Float[Tensor, "*batch ambient"]:
         """Return to the data's space: x = center + scale·Bu."""
+        if coordinates.shape[-1:] != (self.hull_dim,):
+            must = f"have {self.hull_dim} numbers along their last axis"
+            raise ArgumentError("coordinates", must, got=f"shape {tuple(coordinates.shape)}")
         ambient = coordinates if self.basis is None else coordinates @ self.basis.mT
         return self.center + self.scale * ambient
 

@@ -87,6 +87,9 @@ class Metric(ABC):
         """Put the points of several metrics of one kind behind one another."""
         for other in others:
             as_kind(other, (type(self),), name="others")
+            if other._rows.shape[1:] != self._rows.shape[1:]:
+                must, got = f"have factors of shape {tuple(self._rows.shape[1:])}", tuple(other._rows.shape[1:])
+                raise ArgumentError("others", must, got=got)
         return self._with(torch.cat([self._rows, *(other._rows for other in others)]), self.ridge)
 
     def to(self: _Kind, *args: Any, **kwargs: Any) -> _Kind:

@@ -112,6 +112,8 @@ class Index(ABC):
     def search(self, queries: Tensor, n_neighbors: int) -> Neighbors:
         """Find the ``n_neighbors`` samples nearest to every query. The answer is on the queries' device."""
         points = as_points(queries, dim=self.dim, name="queries").tensor
+        if isinstance(n_neighbors, bool):
+            raise ArgumentError("n_neighbors", "be an integer", got=n_neighbors)
         n_neighbors = checked_count(n_neighbors, self.n_samples)
         return self._search(points.to(self.samples), n_neighbors).to(points.device)
 

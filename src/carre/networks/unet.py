@@ -122,6 +122,8 @@ class UNetSettings:
 
 def _integers(values: Any) -> tuple[int, ...] | None:
     """Return whole numbers as a tuple; None if they are anything else, or not several."""
+    if isinstance(values, str | bytes):
+        return None
     try:
         items = tuple(values)
     except TypeError:
@@ -150,6 +152,9 @@ class UNet(nn.Module):
         self, sample_shape: tuple[int, int, int], n_outputs: int, settings: UNetSettings, *, head_deviation: float = 0.0
     ) -> None:
         super().__init__()
+        if len(sample_shape) != 3 or min(sample_shape) < 1:
+            must = "be channels, height and width, at least 1 each"
+            raise ArgumentError("sample_shape", must, got=tuple(sample_shape))
         self.sample_shape, self.n_outputs, self.settings = sample_shape, n_outputs, settings
         packed = sample_shape[0] * settings.patch**2
         widths = [settings.channels * multiplier for multiplier in settings.multipliers]

@@ -11,6 +11,7 @@ from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from carre.boundary import as_array as as_given
 from carre.plots.panels import as_array, as_label, as_panel, as_panels
 from carre.plots.style import BLUE, GRAY, GREEN, INK, ORANGE, PINK, STYLE
 from carre.toolkit import ScaleProfile
@@ -38,7 +39,8 @@ def plot_spectrum(eigenvalues: Any, *, axes: Axes | None = None) -> Axes:
         >>> axes.lines[0].get_ydata().round(2).tolist()
         [0.95, 0.8, 0.15]
     """
-    values = np.atleast_2d(as_array(eigenvalues, "eigenvalues"))
+    values = as_array(eigenvalues, "eigenvalues")
+    values = values[None] if values.ndim == 1 else values
     if values.ndim != 2 or 0 in values.shape or not np.isfinite(values).all():
         must = "eigenvalues must be finite, of shape (n, k), one row per point"
         raise ValueError(f"{must}; got shape {values.shape}. Use what geometry.eigenvalues(X) returns")
@@ -178,7 +180,7 @@ def plot_dimension_by_class(dimension: Any, labels: Any, *, axes: Axes | None = 
         >>> [label.get_text() for label in axes.get_xticklabels()]
         ['a', 'b']
     """
-    dimension, labels = as_array(dimension, "dimension"), np.asarray(labels)
+    dimension, labels = as_array(dimension, "dimension"), as_given(labels, "labels")
     if dimension.ndim != 1 or not len(dimension):
         raise ValueError(f"dimension must be one per sample, shape (n,); got shape {dimension.shape}")
     if labels.shape != dimension.shape:
@@ -226,7 +228,7 @@ def plot_dimension_over_scales(
         >>> [line.get_label() for line in axes.lines]
         ['0', '1']
     """
-    wrong = [name for name, values in dimension.items() if len(values) != len(bandwidths)]
+    wrong = [name for name, values in dimension.items() if np.shape(values) != (len(bandwidths),)]
     if wrong or not dimension:
         raise ValueError(f"dimension must hold {len(bandwidths)} values, one per scale, for each class; wrong: {wrong}")
     panel = as_panel(axes, (7.6, 4.4))

@@ -53,7 +53,7 @@ def plot_dimension_map(points: Any, dimension: Any, *, marker_size: float = 9.0,
         panel.scatter(x, y, s=marker_size, color=color, linewidth=0, label=label)
     # Beside the map, where it covers no point.
     panel.legend(
-        title="dimension\n(points)", fontsize=9, title_fontsize=9, markerscale=(30 / marker_size) ** 0.5,
+        title="dimension\n(points)", fontsize=9, title_fontsize=9, markerscale=(30 / max(marker_size, 1e-3)) ** 0.5,
         loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.0, handletextpad=0.1,
     )  # fmt: skip
     panel.set_title("Local dimension")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from carre.boundary import ArgumentError, as_points, is_integer
+from carre.boundary import ArgumentError, as_array, as_points, is_integer
 from carre.files import is_path
 from carre.geometry import Geometry, is_dataset
 
@@ -143,7 +143,7 @@ def as_column(given: Any, n: int, *, name: str, argument: str, classes: bool = F
         >>> as_column(["a", "b", None, "b"], 4, name="kind", argument="labels").values
         array([ 0.,  1., nan,  1.])
     """
-    values = _as_array(given)
+    values = _as_array(given, argument)
     if values.shape != (n,):
         got = f"{len(values)}" if values.ndim == 1 else f"shape {values.shape}"
         raise ArgumentError(argument, f"hold one value for each of the {n} points of X", got=got)
@@ -169,9 +169,9 @@ def _as_columns(given: Any, n: int) -> tuple[Column, ...]:
     return tuple(as_column(given[name], n, name=str(name), argument=f"columns[{name!r}]") for name in names)
 
 
-def _as_array(given: Any) -> np.ndarray:
+def _as_array(given: Any, argument: str) -> np.ndarray:
     if isinstance(given, Tensor):
-        return np.asarray(given.detach().cpu())
+        return as_array(given, argument)
     array = np.asanyarray(given)
     if np.ma.is_masked(array):
         shown = np.array(array, dtype=object)
@@ -224,7 +224,7 @@ def _as_pairs(given: Any, n: int) -> np.ndarray | None:
     if (is_integer(given) and given == 0) or (not is_integer(given) and np.size(given) == 0):
         return np.zeros((0, 2), dtype=int)
     must = "be a list of (i, j), two rows of X each, or 0 for none"
-    pairs = np.asarray(given)
+    pairs = as_array(given, "pairs")
     if pairs.dtype.kind not in "iu" or pairs.ndim != 2 or pairs.shape[1] != 2:
         raise ArgumentError("pairs", must, got=repr(given))
     if len(pairs) > _MOST_PAIRS:
@@ -258,7 +258,7 @@ def _as_image_shape(
 def _as_embedding(given: Any, n: int) -> np.ndarray | None:
     if given is None:
         return None
-    given = given.detach().cpu() if isinstance(given, Tensor) else given
+    given = as_array(given, "embedding")
     places: np.ndarray = as_points(given, name="embedding").tensor.numpy().astype(float)
     if places.shape != (n, 2):
         raise ArgumentError("embedding", f"have shape ({n}, 2), a place on the map per point", got=np.shape(given))

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from carre.backend import Progress
+from carre.boundary import checked_answer
 from carre.fields import Bandwidth, DataField, MetricField
 from carre.toolkit.derivatives import metric_derivative
 from carre.toolkit.question import Question, ask
@@ -200,6 +201,7 @@ def _of_form(
         # Parts without the largest dimension have fewer columns.
         missing = columns - frame.basis.shape[-1]
         padded = torch.nn.functional.pad((form + form.transpose(1, 2)) / 2, (0, 0, 0, missing, 0, missing))
+        checked_answer(padded, "curvature")
         return reduce(padded, torch.nn.functional.pad(frame.basis, (0, missing)), *some)
 
     numbers = 8 * field.dim * (columns**2 + 16)

@@ -259,7 +259,11 @@ def estimate_dimension(
     if bandwidth_range is None:
         bandwidth_range = field.bandwidth_range if isinstance(field, DataField) else (0.0, float("inf"))
     given = question.bandwidth
-    scales = [given, *((factor * given).clamp(*bandwidth_range) for factor in _SCALE_FACTORS)]
+    try:
+        low, high = map(float, bandwidth_range)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError("bandwidth_range", "be a pair (low, high)", got=repr(bandwidth_range)) from error
+    scales = [given, *((factor * given).clamp(low, high) for factor in _SCALE_FACTORS)]
 
     def part(y: Tensor, *several: Tensor) -> tuple[Tensor, ...]:
         return tuple(_count_at(question.field, y, s) for s in several)
@@ -371,8 +375,9 @@ def recommend_rank(dimensions: np.ndarray, rank: int, hull_dim: int) -> RankAdvi
         8
     """
     dimensions = as_numbers(dimensions, "dimensions").detach().cpu().numpy()
-    if dimensions.size == 0 or dimensions.ndim == 0:
-        raise ArgumentError("dimensions", "hold at least one point", got="none")
+    if dimensions.size == 0 or dimensions.ndim == 0 or not np.isfinite(dimensions).all():
+        got = "a number" if dimensions.ndim == 0 else "none" if dimensions.size == 0 else "NaN or infinity"
+        raise ArgumentError("dimensions", "hold a finite number for at least one point", got=got)
     # One point in fifty may be an outlier.
     dimension = int(np.quantile(dimensions, 0.98, method="higher"))
     most = 2 * hull_dim

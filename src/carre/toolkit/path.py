@@ -160,6 +160,8 @@ class Path:
                      [2.],
                      [4.]]], dtype=torch.float64)
         """
+        if isinstance(times, (bool, np.bool_)):
+            raise ArgumentError("times", "be numbers between 0 and 1", got=repr(times))
         moments = as_numbers(times, "times").to(self.nodes)
         if not bool(((moments >= 0) & (moments <= 1)).all()):
             raise ArgumentError("times", "lie between 0, the start, and 1, the end")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from carre.arguments import as_kind
 from carre.backend import Progress
-from carre.boundary import ArgumentError, as_numbers, as_points
+from carre.boundary import ArgumentError, as_numbers, as_points, checked_integer
 from carre.fields import DataField, KernelField, MetricField
 from carre.metric import AffineFrame
 from carre.neighbors import build_index
@@ -129,7 +129,7 @@ def choose_bandwidth(
     samples = as_points(samples, dim=field.dim, name="samples").tensor
     grid = _checked_grid(grid)
 
-    most = field.dim if max_dimension is None else max_dimension
+    most = field.dim if max_dimension is None else checked_integer(max_dimension, name="max_dimension", least=1)
 
     def statistics(sigma: float) -> tuple[np.ndarray, np.ndarray, float, float, float]:
         values = field.metric(samples, sigma).eigenvalues()[:, :max_dimension]

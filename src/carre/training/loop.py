@@ -122,6 +122,9 @@ def train(
     """
     if len(held_out) == 0:
         raise ArgumentError("held_out", "not be empty; pass the training samples themselves where there are too few")
+    if held_out.shape[1] != samples.shape[1]:
+        must = f"have as many columns as samples, {samples.shape[1]}"
+        raise ArgumentError("held_out", must, got=held_out.shape[1])
     start, everyone = time.perf_counter(), together()
     everyone.check(samples.device)
     everyone.check_same("config", (config, checkpoint is None, samples.device.type))
