@@ -50,7 +50,7 @@ def test_images_that_do_not_fit_are_named():
         plot_tangent_images(np.ones((2, 4, 4)), np.ones((2, 3, 4, 4)), np.ones((2, 2)))
     with pytest.raises(ValueError, match=r"directions must have shape \(n, k, height, width\); got \(2, 3, 16\)"):
         plot_tangent_images(np.ones((2, 4, 4)), np.ones((2, 3, 16)), np.ones((2, 3)))
-    with pytest.raises(ValueError, match="'kernel' must have the shape of the clean images"):
+    with pytest.raises(ValueError, match="denoised, 'kernel', must have the shape of the clean images"):
         plot_denoised_images(np.ones((2, 4, 4)), np.ones((2, 4, 4)), {"kernel": np.ones((2, 4, 5))})
     with pytest.raises(ValueError, match=r"clean must have shape \(n, height, width\); got \(2, 16\)"):
         plot_denoised_images(np.ones((2, 16)), np.ones((2, 16)), {})

@@ -298,6 +298,8 @@ def build_image_model(
         >>> factor.shape
         torch.Size([2, 5, 64])
     """
+    if rank < 1:
+        raise ArgumentError("rank", "be a positive integer", got=rank)
     architecture: dict[str, Any] | None = None
     if mean is None:
         architecture = {"kind": "unet", "sample_shape": list(sample_shape), "rank": rank, "spread": spread}

@@ -98,7 +98,7 @@ def plot_denoised_images(clean: Any, noisy: Any, denoised: Mapping[str, Any], *,
         raise ValueError(f"clean must have shape (n, height, width); got {clean.shape}. Reshape flat images")
     for name, images in rows.items():
         if images.shape != clean.shape:
-            argument = "noisy" if name == "with noise" else repr(name)
+            argument = "noisy" if name == "with noise" else f"denoised, {name!r},"
             raise ValueError(f"{argument} must have the shape of the clean images, {clean.shape}; got {images.shape}")
     grid = _image_grid(axes, len(rows), len(clean), left=1.1, top=0.6)
     for row, (name, images) in zip(grid, rows.items(), strict=True):
