@@ -176,9 +176,18 @@ def _outcome(work: Callable[[], Answer]) -> tuple[Answer | None, BaseException |
     try:
         return work(), None
     except BaseException as error:
-        try:
-            pickle.loads(pickle.dumps(error))
-        except Exception:
-            # Errors of other libraries may refuse to be copied.
-            return None, RuntimeError(f"{type(error).__name__}: {error}")
-        return None, error
+        return None, portable(error)
+
+
+def portable(error: BaseException) -> BaseException:
+    """Return an error in a form that can be sent to another process; those of other libraries may refuse to be copied.
+
+    Example:
+        >>> portable(ValueError("too large"))
+        ValueError('too large')
+    """
+    try:
+        pickle.loads(pickle.dumps(error))  # our own error, which never left this process
+    except Exception:  # whatever a stranger's way to copy itself raises
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from carre.backend.processes import portable
 from carre.boundary import ArgumentError, checked_integer
 from carre.mapping._parts import PAGE
 from carre.mapping.task import Mapped, MapProgress, MapTask, Watch
@@ -130,7 +131,7 @@ def _work(packed: bytes, shard: tuple[int, int], device: str | None, n_threads: 
             task = replace(task, shard=shard, geometry=task.geometry.to(device) if device else task.geometry)
             told.send(task.run(tell))
         except Exception as error:
-            told.send(_portable(error))
+            told.send(portable(error))
 
 
 def _end_with_parent() -> None:
@@ -139,15 +140,6 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-def _portable(error: Exception) -> Exception:
-    """Return an error that can be sent to another process."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
 
 
 def map_on_ray(
