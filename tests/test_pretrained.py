@@ -1,6 +1,5 @@
 """The models that ship with the library are small, load without data, and know what they were fitted to."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -80,14 +79,3 @@ def test_a_thread_between_digits_joins_them(mnist, digits):
     path = mnist.path(digits[1], digits[2], 2.0, method=carre.Thread(max_sweeps=3), n_nodes=5)
     np.testing.assert_array_equal(mnist.to_images(path)[0, 0], digits[1])
     np.testing.assert_array_equal(mnist.to_images(path)[0, -1], digits[2])
-
-
-@pytest.mark.slow
-def test_the_block_of_the_readme_runs_as_printed():
-    readme = (FOLDER.parents[2] / "README.md").read_text(encoding="utf-8")
-    block = re.search(r"A geometry of MNIST ships with the library:\n\n```python\n(.*?)```", readme, re.DOTALL)
-    names: dict = {}
-    exec(block.group(1), names)
-    assert names["directions"].shape == (5, 7, 1, 28, 28)
-    assert names["pictures"].shape == (1, 9, 1, 28, 28)
-    assert bool(names["path"].connected.all())

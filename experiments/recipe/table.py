@@ -9,6 +9,10 @@ from typing import Any
 from experiments.recipe.shapes import SHAPES
 
 _MANY = 10
+# The columns of the summary, and what its rows are called: keys of a row, or of its kernel.
+SUMMARIZED = (("s2", 2000), ("roll", 2000), ("rotations", 2000), ("s8", 8192), ("s8", 8_388_608), ("uneven", 8192))
+SUMMARIZED += (("gr52", 8192), ("wiggly", 131_072))
+METHODS = {"**Carré**": "error", "local PCA, by labels": "kernel", "Jacobian of the denoiser": "range_finder"}
 
 
 def spread(values: list[float], digits: int = 4) -> str:
@@ -86,6 +90,32 @@ def defaults_table(rows: list[dict[str, Any]]) -> str:
     if any("†" in line for line in lines):
         lines += ["", "† The best k is the largest that was tried: with more neighbors it may be better still."]
     return "\n".join(lines) + "\n"
+
+
+def summary(results: dict[str, Any]) -> str:
+    """Write the table of the front page: methods by shapes, the best of each column in bold, whoever it is.
+
+    Example:
+        >>> row = {"steps_each": None, "shape": "s2", "n": 2000, "error": 0.01, "range_finder": 0.02}
+        >>> print(summary({"rows": [row]}).splitlines()[-1])
+        | Jacobian of the denoiser | 0.0200 |
+    """
+    defaults = _grouped([row for row in results["rows"] if row.get("steps_each", 0) is None], "shape", "n")
+    found = {key: _errors(defaults[key]) for key in SUMMARIZED if key in defaults}
+    lines = ["| | " + " | ".join(SHAPES[name].title for name, _ in found) + " |", "|---" * (1 + len(found)) + "|"]
+    lines.append(f"| samples | {' | '.join(f'{n:,}' for _, n in found)} |")
+    for method, key in METHODS.items():
+        best = [min(errors.values()) for errors in found.values()]
+        cells = [f"{errors[key]:.4f}" if key in errors else "–" for errors in found.values()]
+        marks = ["**" * (errors.get(key) == least) for errors, least in zip(found.values(), best, strict=True)]
+        lines.append(f"| {' | '.join([method, *(m + cell + m for m, cell in zip(marks, cells, strict=True))])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _errors(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Average the errors of every method over seeds; a method that was not asked is left out."""
+    known = [{**row, "kernel": row["kernel"]["error"]} if "kernel" in row else row for row in rows]
+    return {key: statistics.mean(row[key] for row in known) for key in METHODS.values() if key in known[0]}
 
 
 def ingredients_table(key: tuple[Any, ...], rows: list[dict[str, Any]]) -> str:

@@ -18,7 +18,7 @@ def sphere_tables(results: dict[str, Any]) -> str:
 
     Example:
         >>> row = {"n": 65_536, "method": "learned", "bandwidth": 0.0625, "at_end": [], "tangent_error": 0.012}
-        >>> row |= {"tangent_error_full_precision": 0.011, "label_free_tangent_error": 0.014, "fit_seconds": 8.0}
+        >>> row |= {"tangent_error_full_precision": 0.013, "label_free_tangent_error": 0.014, "fit_seconds": 8.0}
         >>> tables = sphere_tables({"rows": [row], "eigenvalues": {}, "training_step": []})
         >>> print(*tables.splitlines()[:3], sep="\\n")
         | tangent error | n = 65,536 |
@@ -36,10 +36,16 @@ def _errors(results: dict[str, Any]) -> str:
     """Tabulate the tangent errors: a line per method, a column per size."""
     sizes = _sizes(results)
     lines = [_header("tangent error", _columns(sizes))]
-    for name in _names(results):
-        lines.append(_row(name, [_error(_find(results, n, name)) for n in sizes]))
     learned = [_find(results, n, _LEARNED) for n in sizes]
-    lines.append(_row("learned, in float32", [f"{row['tangent_error_full_precision']:.4f}" for row in learned]))
+    # The best of a column is in bold, whoever it is.
+    full = [row["tangent_error_full_precision"] for row in learned]
+    errors = [[row["tangent_error"] for row in results["rows"] if row["n"] == n] for n in sizes]
+    best = [min(error, *others) for error, others in zip(full, errors, strict=True)]
+    for name in _names(results):
+        cells = [_error(_find(results, n, name), least) for n, least in zip(sizes, best, strict=True)]
+        lines.append(_row(name, cells))
+    cells = [_marked(f"{error:.4f}", error == least) for error, least in zip(full, best, strict=True)]
+    lines.append(_row("learned, in float32", cells))
     lines.append(_row("learned, at the label-free σ", [f"{row['label_free_tangent_error']:.4f}" for row in learned]))
     lines.append(_row("fit of the learned metric, seconds", [f"{row['fit_seconds']:.1f}" for row in learned]))
     return "\n".join(lines) + f"\n\n{_END} The best setting lies at an end of its grid: the optimum may lie beyond."
@@ -60,7 +66,9 @@ def _speeds(results: dict[str, Any]) -> str:
             if not any(quantity in (_find(results, n, name) or {}) for n in sizes):
                 continue
             own = "tangent_per_second" if "tangent" in quantity else quantity
-            cells = [_speed(_find(results, n, name), _find(results, n, _LEARNED), quantity, own) for n in sizes]
+            best = [max(row.get(own, 0) for row in results["rows"] if row["n"] == n) for n in sizes]
+            found = [(_find(results, n, name), _find(results, n, _LEARNED)) for n in sizes]
+            cells = [_speed(*pair, quantity, own, most) for pair, most in zip(found, best, strict=True)]
             lines.append(_row(f"{label}: {name}", cells))
     memory = [_memory(_find(results, n, _LEARNED)) for n in sizes]
     lines.append(_row("working memory of the learned metric, per call", memory))
@@ -153,20 +161,24 @@ def _row(name: str, cells: list[str]) -> str:
     return f"| {name} | {' | '.join(cells)} |"
 
 
-def _error(row: dict[str, Any]) -> str:
+def _marked(text: str, is_best: bool) -> str:
+    return f"**{text}**" if is_best else text
+
+
+def _error(row: dict[str, Any], best: float) -> str:
     if not row:
         return ""
     setting = f"σ {row['bandwidth']:.3g}" + (f", k {row['n_neighbors']}" if "n_neighbors" in row else "")
-    error = f"**{row['tangent_error']:.4f}**" if row["method"] == _LEARNED else f"{row['tangent_error']:.4f}"
+    error = _marked(f"{row['tangent_error']:.4f}", row["tangent_error"] == best)
     return f"{error}{_END if row['at_end'] else ''} ({setting})"
 
 
-def _speed(row: dict[str, Any], learned: dict[str, Any], quantity: str, own: str) -> str:
+def _speed(row: dict[str, Any], learned: dict[str, Any], quantity: str, own: str, best: float) -> str:
     if quantity not in row:
         return ""
-    value = f"{row[quantity]:,.0f}"
+    value = _marked(f"{row[quantity]:,.0f}", row[quantity] == best)
     if row["method"] == _LEARNED:
-        return f"**{value}**"
+        return value
     ratio = learned[own] / row[quantity]
     return f"{value} (learned: {ratio:,.0f}×)" if ratio >= 10 else f"{value} (learned: {ratio:.1f}×)"
 

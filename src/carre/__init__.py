@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from carre.toolkit import DimensionEstimate, EnergyGeodesic, Flow, Geodesic, Path, Straight, Thread
     from carre.training import CheckpointError, LinearPhaseWarning, TrainingDivergedError
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Imported when they are asked for: torch takes two seconds and scikit-learn another one, for which `carre --help`
 # should not wait.

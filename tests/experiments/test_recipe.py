@@ -1,13 +1,14 @@
 """The recipe, ingredient by ingredient."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
 from experiments.recipe.run import VARIANTS, kernel_by_labels, main
 from experiments.recipe.shapes import SHAPES
-from experiments.recipe.table import defaults_table
+from experiments.recipe.table import defaults_table, summary
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -109,3 +110,14 @@ def test_the_tables_are_those_of_the_results():
     assert (folder / "tables.md").read_text(encoding="utf-8") == tables(
         json.loads((folder / "results.json").read_text())
     )
+
+
+def test_the_table_of_the_front_page_is_that_of_the_results_and_marks_the_best():
+    root = Path(__file__).parents[2]
+    results = json.loads((root / "experiments/recipe/results.json").read_text(encoding="utf-8"))
+    table = summary(results)
+    assert table in (root / "README.md").read_text(encoding="utf-8")
+    methods = [[cell.strip() for cell in line.strip("|").split("|")][1:] for line in table.splitlines()[3:]]
+    for column in zip(*methods, strict=True):
+        errors = [float(cell.strip("*")) if cell != "–" else float("inf") for cell in column]
+        assert [cell.startswith("**") for cell in column] == [error == min(errors) for error in errors]
