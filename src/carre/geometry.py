@@ -194,7 +194,7 @@ class Geometry(DataField):
 
         Where training ended before the network saw what a kernel sees (`LinearPhaseWarning`), and no bandwidth is
         given, the kernel answers instead, and ``source`` says so. Where the answer is the whole linear hull, and
-        samples are fewer than the coefficients of a quadric in it, the data may be curved: ``doubt`` says so.
+        samples are few for it, the data may be curved or hollow: ``doubt`` says so.
 
         Args:
             points: Samples, or other points on the data.
@@ -211,11 +211,16 @@ class Geometry(DataField):
         return dataclasses.replace(found, source=source, doubt=self._doubt(found.value))
 
     def _doubt(self, dimension: int) -> str:
-        """Say that curved data could look flat: through fewer samples than it has coefficients some quadric goes."""
-        n, coefficients = self.n_samples, self.hull_dim * (self.hull_dim + 1) // 2
-        if n is None or dimension < self.hull_dim or n >= coefficients:
+        """Say that curved or hollow data could look so: where a box in their hull has more corners than there are samples.
+
+        Then neighbors do not tell the surface of a box from its inside, and through so few points a quadric goes.
+        """
+        n = self.n_samples
+        if n is None or dimension < self.hull_dim or n >= 2**self.hull_dim:
             return ""
-        return f"all of the linear hull, in which {n:,} samples cannot tell a curved shape from a flat one"
+        return (
+            f"all of the linear hull, in which {n:,} samples cannot tell a curved or hollow shape from a flat, full one"
+        )
 
     def local_bandwidths(self, points: Any, *, progress: Progress | None = None) -> LocalScales:
         """Choose a scale for each point; needs a fit that chose its own (``bandwidth=None``).

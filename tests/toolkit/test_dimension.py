@@ -327,14 +327,16 @@ class Whole(torch.nn.Module):
 
 
 def test_a_whole_hull_that_few_samples_cannot_tell_from_a_curved_shape_is_not_clear(rng):
-    """A quadric in ten dimensions has 55 coefficients."""
+    """A box in ten dimensions has 1,024 corners, and a quadric 55 coefficients."""
     field = NeuralField(Whole(), AffineFrame(torch.zeros(10), 1.0))
     few, enough = (
         carre.Geometry(field, 0.3, (0.1, 3.0), landmarks=torch.randn(9, 10, generator=rng), rank=10, n_samples=n)
-        for n in (54, 55)
+        for n in (1023, 1024)
     )
     points = torch.randn(20, 10, generator=rng)
     assert few.estimate_dimension(points).verdict == "not resolved"
-    assert "in which 54 samples cannot tell a curved shape from a flat one" in str(few.estimate_dimension(points))
+    assert "in which 1,023 samples cannot tell a curved or hollow shape from a flat, full one" in str(
+        few.estimate_dimension(points)
+    )
     assert enough.estimate_dimension(points).verdict == "clear"
     assert few.estimate_dimension(points, 2.0).doubt == "", "fewer directions than the hull has were told apart"
