@@ -211,7 +211,7 @@ class Geometry(DataField):
         return dataclasses.replace(found, source=source, doubt=self._doubt(found.value))
 
     def _doubt(self, dimension: int) -> str:
-        """Say that curved or hollow data could look so: where a box in their hull has more corners than there are samples.
+        """Say that curved or hollow data could look so: where a box in their hull has more corners than samples.
 
         Then neighbors do not tell the surface of a box from its inside, and through so few points a quadric goes.
         """
