@@ -55,18 +55,18 @@ KEPT = {
     ("Thread", "finest"),
     ("Table", "numbers"),
 }
-_MOST_BYTES, _SECONDS = 3e9, 20
+_MOST_BYTES, _SECONDS, _LONGEST_WAIT = 3e9, 20, 600
 # All values in all arguments take minutes: they are asked in parts, which several processes share.
 _PARTS, _SMALL_DOSE = 8, 152
 
 
-class _HungError(Exception):
-    pass
+class _HungError(BaseException):
+    """It is for the one who waits, whatever a call makes of errors."""
 
 
 @contextmanager
 def bounded():
-    """End a call that takes too long, and refuse it more memory than this."""
+    """End a call that computes for too long, or waits for much longer, and refuse it more memory than this."""
     limits = resource.getrlimit(resource.RLIMIT_AS)
     size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()  # noqa: SIM115
     resource.setrlimit(resource.RLIMIT_AS, (int(size + _MOST_BYTES), limits[1]))
@@ -74,13 +74,17 @@ def bounded():
     def end(number, frame):
         raise _HungError
 
-    before = signal.signal(signal.SIGALRM, end)
-    signal.alarm(_SECONDS)
+    before = {number: signal.signal(number, end) for number in (signal.SIGPROF, signal.SIGALRM)}
+    # By the time that it takes of a processor: others may be at work on the machine.
+    signal.setitimer(signal.ITIMER_PROF, _SECONDS)
+    signal.alarm(_LONGEST_WAIT)
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
