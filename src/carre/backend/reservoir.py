@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -340,16 +340,6 @@ class Stream:
     def facts(self) -> str:
         """What a run that goes on has to have been told of its samples."""
         return f"{self.source!r} {self.source.names} {self.n_rows}"
-
-    def refill(
-        self, training: Samples, encode: Callable[[Tensor], Tensor], *, per_step: int
-    ) -> AbstractContextManager[Callable[[], None]]:
-        """Read on while training goes on; its samples are replaced as fast as they are used."""
-
-        def ready(rows: Tensor) -> Tensor:
-            return encode(rows if self.units is None else rows / self.units.to(rows))
-
-        return Refill(self.source, self.terms, training, ready, per_call=per_step)
 
 
 def _nothing_left(source: Source) -> ArgumentError:

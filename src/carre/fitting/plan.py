@@ -14,7 +14,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from carre.backend.processes import together
-from carre.backend.reservoir import Stream
+from carre.backend.reservoir import Refill, Stream
 from carre.backend.rows import Rows, Samples, in_blocks, row_hashes
 from carre.backend.surroundings import DrawingFrom
 from carre.boundary import LARGE, ArgumentError
@@ -138,14 +138,15 @@ class FitPlan:
 
     def refill(self, training: Samples) -> AbstractContextManager[Callable[[], None] | None]:
         """Bring new samples in while training goes on, where there are more than fit into memory."""
-        if self.stream is None:
+        stream, frame, used = self.stream, self.frame, together().share(self.config.batch_size)
+        if stream is None:
             return nullcontext()
-        frame = self.frame
 
-        def encode(rows: Tensor) -> Tensor:
+        def ready(rows: Tensor) -> Tensor:
+            rows = rows if stream.units is None else rows / stream.units.to(rows)
             return frame.to(rows.device, rows.dtype).encode(rows).to(torch.float32)
 
-        return self.stream.refill(training, encode, per_step=together().share(self.config.batch_size))
+        return Refill(stream.source, stream.terms, training, ready, per_call=used)
 
     @property
     def network(self) -> str:
