@@ -7,25 +7,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import sys
 import time
 import warnings
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
-from table import TABLES, fill
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 import carre
 from carre.manifolds import Sphere
 from carre.toolkit import Geodesic
+from experiments.limits.table import TABLES
 from experiments.measures import peak_memory
+from experiments.measures.pages import fill_pages, machine
 
 HERE = Path(__file__).parent
 PAGES = (HERE / "README.md", HERE.parents[1] / "docs" / "limits.md")
@@ -52,29 +50,12 @@ def main() -> None:
         warnings.simplefilter("ignore")
         cases = [measure(*case) for case in CASES]
     results = {
-        "machine": {
-            "cpu": _processor(),
-            "threads": options.threads,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "carre": carre.__version__,
-            "date": date.today().isoformat(),
-            "shared": options.shared,
-        },
+        "machine": machine(shared=options.shared, threads=options.threads),
         "seconds": round(time.perf_counter() - started),
         "cases": cases,
     }
     (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    write_tables(results)
-
-
-def write_tables(results: dict[str, Any], pages: tuple[Path, ...] = PAGES) -> None:
-    """Write the tables, and where they were measured, into the pages."""
-    for page in pages:
-        text = page.read_text(encoding="utf-8")
-        for name, write in TABLES.items():
-            text = fill(text, name, write(results))
-        page.write_text(text, encoding="utf-8")
+    fill_pages(PAGES, TABLES, results)
 
 
 def measure(dimension: int, columns: int, rank: int, width: int, many: int) -> dict[str, Any]:
@@ -144,13 +125,6 @@ def _queries(
             }
         )
     return rows
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from experiments.measures import pages
+
 # What calls were called when they were measured.
 _CALLS = {"geodesic": "path"}
 
@@ -52,26 +54,11 @@ def query_table(results: dict[str, Any]) -> list[str]:
 def machine_note(results: dict[str, Any]) -> list[str]:
     """Write where and when it was measured, and whether alone."""
     machine = results["machine"]
-    lines = [
+    sentence = (
         f"Measured on {machine['date']} with {machine['threads']} thread{'s' if machine['threads'] > 1 else ''} of "
         f"{machine['cpu']}, torch {machine['torch']}, in {results['seconds']} s."
-    ]
-    if machine["shared"]:
-        lines.append("Other work ran on the machine meanwhile: times are too long, perhaps by a factor of a few.")
-    return lines
+    )
+    return pages.machine_note(sentence, machine)
 
 
 TABLES = {"fit": fit_table, "queries": query_table, "machine": machine_note}
-
-
-def fill(text: str, name: str, lines: list[str]) -> str:
-    """Replace what stands between the markers of a table.
-
-    Example:
-        >>> fill("<!-- a -->\\nold\\n<!-- end of a -->", "a", ["new"])
-        '<!-- a -->\\nnew\\n<!-- end of a -->'
-    """
-    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    before, _, rest = text.partition(begin)
-    _, _, after = rest.partition(end)
-    return "\n".join([before + begin, *lines, end + after])

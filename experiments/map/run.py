@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import random
 import shutil
 import signal
@@ -21,7 +20,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +33,8 @@ import carre
 from carre.manifolds import Sphere
 from carre.mapping import Asked, MapTask
 from carre.mapping.answers import rows_per_batch, steady
-from experiments.limits.table import fill
 from experiments.map.table import TABLES
+from experiments.measures.pages import fill_pages, machine
 
 HERE = Path(__file__).parent
 PAGES = (HERE / "README.md", HERE.parents[1] / "docs" / "how_to" / "large_data.md")
@@ -76,15 +74,7 @@ def main() -> None:
         shutil.rmtree(place / "data")
         kills = killed(place, options.kills)
     results = {
-        "machine": {
-            "cpu": _processor(),
-            "threads": options.threads,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "carre": carre.__version__,
-            "date": date.today().isoformat(),
-            "shared": options.shared,
-        },
+        "machine": machine(shared=options.shared, threads=options.threads),
         "seconds": round(time.perf_counter() - started),
         "columns": COLUMNS,
         "rank": geometry.rank,
@@ -96,17 +86,7 @@ def main() -> None:
         "kills": kills,
     }
     (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    write_tables(results)
-
-
-def write_tables(results: dict[str, Any], pages: tuple[Path, ...] = PAGES) -> None:
-    """Write the tables, and where they were measured, into the pages."""
-    for page in pages:
-        text = page.read_text(encoding="utf-8")
-        for name, write in TABLES.items():
-            if f"<!-- {name} -->" in text:
-                text = fill(text, name, write(results))
-        page.write_text(text, encoding="utf-8")
+    fill_pages(PAGES, TABLES, results)
 
 
 def sphere() -> Any:
@@ -296,13 +276,6 @@ def killed(place: Path, n_kills: int) -> dict[str, Any]:
 
 def _contents(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir()}
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from experiments.measures import pages
+
 
 def _microseconds(value: float) -> str:
     return f"{1e6 * value:.1f} µs"
@@ -68,14 +70,12 @@ def machine_note(results: dict[str, Any]) -> list[str]:
     """Write where and when it was measured, and whether alone."""
     machine = results["machine"]
     threads = f"{machine['threads']} thread{'s' if machine['threads'] > 1 else ''}"
-    lines = [
+    sentence = (
         f"{results['columns']} columns in float32, rank {results['rank']}, {results['n_parameters']:,} parameters, "
         f"batches of {results['batch']:,}. Measured on {machine['date']} with {threads} of {machine['cpu']}, "
         f"torch {machine['torch']}, in {results['seconds']} s."
-    ]
-    if machine["shared"]:
-        lines.append("Other work ran on the machine meanwhile: times are too long, perhaps by a factor of two.")
-    return lines
+    )
+    return pages.machine_note(sentence, machine)
 
 
 TABLES = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import random
 import signal
 import subprocess
@@ -16,13 +15,11 @@ import sys
 import tempfile
 import time
 import warnings
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from table import TABLES, fill
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 import carre
@@ -33,6 +30,8 @@ from carre.networks import build_model
 from carre.training import Objective, TrainingConfig
 from carre.training._steps import Stepper
 from experiments.measures import tangent_errors
+from experiments.measures.pages import fill_pages, machine
+from experiments.together.table import TABLES
 
 HERE = Path(__file__).parent
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -69,14 +68,7 @@ def main() -> None:
         two, one = json.loads(part.read_text(encoding="utf-8")), measured(options.fit_steps)
         kills = killed(Path(folder), options.kills)
     results = {
-        "machine": {
-            "cpu": _processor(),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "carre": carre.__version__,
-            "date": date.today().isoformat(),
-            "shared": options.shared,
-        },
+        "machine": machine(shared=options.shared),
         "seconds": round(time.perf_counter() - started),
         "fit_steps": options.fit_steps,
         "difference": _difference(one.pop("totals"), two.pop("totals")),
@@ -85,10 +77,7 @@ def main() -> None:
         **kills,
     }
     (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    text = (HERE / "README.md").read_text(encoding="utf-8")
-    for name, write in TABLES.items():
-        text = fill(text, name, write(results))
-    (HERE / "README.md").write_text(text, encoding="utf-8")
+    fill_pages([HERE / "README.md"], TABLES, results)
 
 
 def measured(fit_steps: int) -> dict[str, Any]:
@@ -214,13 +203,6 @@ def _children(process: int) -> list[int]:
         return sorted(map(int, Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()))
     except OSError:
         return []
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from experiments.measures import pages
+
 
 def comparison(results: dict[str, Any]) -> list[str]:
     """Write what one process and two do with the same total batch."""
@@ -36,26 +38,11 @@ def deaths(results: dict[str, Any]) -> list[str]:
 def machine_note(results: dict[str, Any]) -> list[str]:
     """Write where and when it was measured, and whether alone."""
     machine = results["machine"]
-    lines = [
+    sentence = (
         f"Measured on {machine['date']} with one thread per process on {machine['cpu']}, torch {machine['torch']}, in "
         f"{results['seconds']} s; the fit that was killed takes {results['uninterrupted']:.0f} s in two processes."
-    ]
-    if machine["shared"]:
-        lines.append("Other work ran on the machine meanwhile: times are too long, perhaps by a factor of a few.")
-    return lines
+    )
+    return pages.machine_note(sentence, machine)
 
 
 TABLES = {"comparison": comparison, "deaths": deaths, "machine": machine_note}
-
-
-def fill(text: str, name: str, lines: list[str]) -> str:
-    """Replace what stands between the markers of a table.
-
-    Example:
-        >>> fill("<!-- a -->\\nold\\n<!-- end of a -->", "a", ["new"])
-        '<!-- a -->\\nnew\\n<!-- end of a -->'
-    """
-    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    before, _, rest = text.partition(begin)
-    _, _, after = rest.partition(end)
-    return "\n".join([before + begin, *lines, end + after])

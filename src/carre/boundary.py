@@ -7,6 +7,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from numbers import Real
 from types import NoneType
 from typing import Any, Protocol, runtime_checkable
@@ -47,12 +48,7 @@ class ArgumentError(ValueError):
         return f"{argument} must {self.must}{got}{'. ' if self.remedy else ''}{self.remedy}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _argument_error, (type(self), self.argument, self.must, self.got, self.remedy)
-
-
-def _argument_error(kind: type[ArgumentError], argument: str, must: str, got: object, remedy: str) -> ArgumentError:
-    """Make an error again in another process."""
-    return kind(argument, must, got=got, remedy=remedy)
+        return partial(type(self), got=self.got, remedy=self.remedy), (self.argument, self.must)
 
 
 # What NumPy, and what only looks like an array, raise where there is none.

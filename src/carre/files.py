@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
+import importlib
 import lzma
 import math
 import os
@@ -23,6 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 from carre.boundary import ArgumentError
 
@@ -111,6 +113,14 @@ def existing_folder(folder: AnyPath, remedy: str) -> Path:
     if not expanded.is_dir():
         raise ArgumentError("folder", f"be a folder; {expanded} is a file", remedy=remedy)
     return expanded
+
+
+def needed(module: str, sentence: str, extra: str) -> Any:
+    """Import what only some have installed, or say how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{sentence}; run: pip install 'carre[{extra}]'") from error
 
 
 def find_file(folder: Path, names: Iterable[str]) -> Path | None:
@@ -244,19 +254,14 @@ def check_memory(n_bytes: int, what: str, remedy: str) -> None:
     Example:
         >>> check_memory(8 * 3, "the points", "Give fewer")
     """
-    free = _free_memory()
+    free = math.inf
+    with suppress(OSError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        # What this system can still give, without taking it from others.
+        free = next((1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), free)
     if n_bytes > free:
         got = f"{n_bytes / 1e6:,.0f} MB, where {free / 1e6:,.0f} MB are free"
         raise ArgumentError(what, "fit in memory", got=got, remedy=remedy)
-
-
-def _free_memory() -> float:
-    """Ask how many bytes this system can still give, without taking them from others."""
-    with suppress(OSError):
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024.0 * int(line.split()[1])
-    return math.inf
 
 
 def check_unpacked(file: Path, n_bytes: int, packed: int | None = None, *, is_held: bool = True) -> None:

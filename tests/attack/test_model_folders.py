@@ -21,8 +21,8 @@ from torch import nn
 
 import carre
 from carre.fields import NeuralField
-from carre.storage._card import model_card
 from carre.storage._description import describe
+from carre.storage.folder import model_card
 from tests.attack import bombs
 from tests.attack.files import MOST_BYTES
 from tests.attack.kit import Verdict, isolated

@@ -5,8 +5,8 @@ import pickle
 import pytest
 import torch
 
-from carre.backend.replay import Replays
 from carre.fields import NeuralField
+from carre.fields.neural import Replays
 from carre.metric import AffineFrame
 from carre.networks import build_model
 

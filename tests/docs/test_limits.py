@@ -1,21 +1,14 @@
 """The page on limits says what was measured, and what was measured keeps within the formulas."""
 
-import importlib.util
 import json
 
 import pytest
 
+from experiments.limits.table import TABLES, machine_note
+from experiments.measures.pages import fill
 from tests.docs.pages import DOCS
 
 FOLDER = DOCS.parent / "experiments" / "limits"
-
-
-@pytest.fixture(scope="module")
-def table():
-    spec = importlib.util.spec_from_file_location("limits_table", FOLDER / "table.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +17,10 @@ def results():
 
 
 @pytest.mark.parametrize("page", [DOCS / "limits.md", FOLDER / "README.md"], ids=["docs", "experiment"])
-def test_the_tables_are_those_of_the_results(page, table, results):
+def test_the_tables_are_those_of_the_results(page, results):
     text = page.read_text(encoding="utf-8")
-    for name, write in table.TABLES.items():
-        assert table.fill(text, name, write(results)) == text
+    for name, write in TABLES.items():
+        assert fill(text, name, write(results)) == text
     assert text.count("| `path` |") == len(results["cases"])
 
 
@@ -39,7 +32,7 @@ def test_peak_memory_keeps_within_the_formula(results):
     assert beyond == []
 
 
-def test_the_page_says_whether_the_machine_was_shared(table, results):
+def test_the_page_says_whether_the_machine_was_shared(results):
     for shared in (True, False):
-        note = table.machine_note(results | {"machine": results["machine"] | {"shared": shared}})
+        note = machine_note(results | {"machine": results["machine"] | {"shared": shared}})
         assert ("Other work ran on the machine" in " ".join(note)) == shared

@@ -1,10 +1,12 @@
 """What was measured of several processes, and the tables that are written from it."""
 
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
+
+from experiments.measures.pages import fill
+from experiments.together.table import TABLES
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "together"
 
@@ -15,12 +17,9 @@ def results():
 
 
 def test_the_tables_are_those_of_the_results(results):
-    spec = importlib.util.spec_from_file_location("together_table", FOLDER / "table.py")
-    table = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(table)
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
-    for name, write in table.TABLES.items():
-        assert table.fill(text, name, write(results)) == text
+    for name, write in TABLES.items():
+        assert fill(text, name, write(results)) == text
 
 
 def test_steps_and_errors_of_two_processes_are_those_of_one(results):

@@ -20,7 +20,7 @@ QUICK = {**TINY, "max_steps": 30}
 @pytest.fixture(autouse=True)
 def _little_memory(monkeypatch):
     """Hold 2,500 rows of five numbers at a time, where 20,000 are given."""
-    monkeypatch.setattr("carre.fitting._streams._HELD_BYTES", 100_000)
+    monkeypatch.setattr("carre.fitting.samples._HELD_BYTES", 100_000)
 
 
 def many(n=20_000):

@@ -117,7 +117,7 @@ def streamed(rank, place):
     for i, part in enumerate(np.split(points(8000), 8)):
         np.save(folder / f"{i}.npy", part)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("carre.fitting._streams._HELD_BYTES", 8 * 3 * 600)
+        patch.setattr("carre.fitting.samples._HELD_BYTES", 8 * 3 * 600)
         return described(carre.fit(folder, **TINY, scale="standardize"))
 
 

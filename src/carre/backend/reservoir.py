@@ -22,6 +22,8 @@ from carre.data._pieces import rows_at_once
 # Rows that are read ahead, in chunks of so many numbers.
 _CHUNK, _AHEAD = 2**18, 3
 _PATIENCE, _FAREWELL = 0.1, 10.0
+# Of a number, as it is held.
+BYTES = 8
 # Of a source without an end so many rows are looked at before training, in reservoirs.
 _LONGEST_LOOK = 4
 # Means of blocks vary by chance as their rows do; in a source that is sorted, by so many times as much.
@@ -174,11 +176,7 @@ def gather(
 ) -> Gathered:
     """Go through a source once, and keep a fair draw of it; of one without an end, go through its beginning.
 
-    Args:
-        source: The rows.
-        terms: How it is read.
-        most: Rows to read at most; in a source that knows its length from all over it.
-        progress: Told how far it is.
+    Where no more than some rows are to be read, they come from all over a source that knows its length.
 
     Example:
         >>> from carre.data import open_source
@@ -226,8 +224,6 @@ class Refill:
     nothing, and takes what is there.
 
     Args:
-        source: The rows.
-        terms: How it is read.
         samples: The rows that are trained on, which are replaced in place.
         ready: From rows of the source to those of ``samples``, on a CPU.
         per_call: How many rows are replaced each time it is called.
@@ -317,6 +313,33 @@ class Refill:
                     yield found if self.is_waiting else found.pin_memory()
             if n_rows == 0:
                 raise _nothing_left(self.source)
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Where the samples of a fit come from while it trains.
+
+    Attributes:
+        source: The rows.
+        terms: How they are read.
+        n_rows: How many there are, as far as was read.
+        units: What each column is divided by.
+    """
+
+    source: Source
+    terms: Terms
+    n_rows: int
+    units: Float[Tensor, " dim"] | None = None
+
+    @property
+    def n_bytes(self) -> int:
+        """The bytes that its rows take at any time."""
+        return BYTES * self.source.dim * (self.terms.capacity + self.terms.most_held_out) + bytes_ahead(self.source)
+
+    @property
+    def facts(self) -> str:
+        """What a run that goes on has to have been told of its samples."""
+        return f"{self.source!r} {self.source.names} {self.n_rows}"
 
 
 def _nothing_left(source: Source) -> ArgumentError:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -97,10 +98,12 @@ def rows_to_files(
         count = workers or max(1, len(devices))
         if dry_run:
             plan = task.plan(count)
-            show(_facts_of_plan(plan, task, count), _results_of_plan(plan, task, count), as_json=as_json)
+            results = asdict(plan) | {"workers": count, "out": task.out}
+            show(_facts_of_plan(plan, task, count), results, as_json=as_json)
             return
         done = _do(task, engine, workers, count, devices, quiet=quiet)
-    show(_facts(done), _results(done), as_json=as_json, quiet=quiet)
+    results = asdict(done) | {"rows_per_second": done.rows_per_second}
+    show(_facts(done), results, as_json=as_json, quiet=quiet)
 
 
 def _share(text: str) -> tuple[int, int]:
@@ -152,11 +155,6 @@ def _facts(done: Mapped) -> dict[str, str]:
     }
 
 
-def _results(done: Mapped) -> dict[str, Any]:
-    names = ("n_parts", "n_there", "n_rows", "seconds", "rows_per_second", "out")
-    return {name: getattr(done, name) for name in names}
-
-
 def _facts_of_plan(plan: MapPlan, task: MapTask, count: int) -> dict[str, str]:
     there = f", {plan.n_there:,} of them there already" if plan.n_there else ""
     each = f" in each of {count} processes" if count > 1 else ""
@@ -164,23 +162,11 @@ def _facts_of_plan(plan: MapPlan, task: MapTask, count: int) -> dict[str, str]:
         "rows": f"{plan.n_rows:,} of {task.source.name}",
         "files": f"{plan.n_parts:,}{there}",
         "answers": f"{', '.join(task.asked.what)} at σ = {task.asked.bandwidth:.4g}: about {_size(plan.n_bytes)}",
-        "time": f"about {_span(plan.seconds)}, on {task.geometry.device}",
+        "time": f"about {inputs.in_words(plan.seconds)}, on {task.geometry.device}",
         "memory": f"at most {_size(plan.memory)}{each}, with Python and torch",
         "would write": f"{task.out}; nothing was done",
     }
 
 
-def _results_of_plan(plan: MapPlan, task: MapTask, count: int) -> dict[str, Any]:
-    names = ("n_parts", "n_there", "n_rows", "n_bytes", "seconds", "memory")
-    return {name: getattr(plan, name) for name in names} | {"workers": count, "out": task.out}
-
-
 def _size(n_bytes: int) -> str:
     return f"{n_bytes / 1e9:.2f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:,.1f} MB"
-
-
-def _span(seconds: float) -> str:
-    """Say how long in words that fit."""
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -72,10 +72,6 @@ def column_units(values: Float[Tensor, "n dim"], scale: str) -> Float[Tensor, " 
 
     A column that does not vary is taken as it is, and one of which half is the same value by its deviation.
 
-    Args:
-        values: The columns.
-        scale: "none", "standardize" or "robust".
-
     Example:
         >>> import torch
         >>> values = torch.tensor([[0.0, 5.0], [1.0, 5.0], [2.0, 5.0], [100.0, 5.0]])

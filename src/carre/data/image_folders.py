@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ from carre.files import (
     damage,
     existing_folder,
     find_file,
+    needed,
 )
 
 _REMEDY = "Give a folder of images (png, jpg, webp, bmp, tif, gif, ppm)"
@@ -338,7 +338,4 @@ def _opened(file: Path) -> Iterator[Any]:
 
 
 def _pillow(module: str = "Image") -> Any:
-    try:
-        return importlib.import_module(f"PIL.{module}")
-    except ImportError as error:
-        raise ImportError("image files need Pillow; run: pip install 'carre[images]'") from error
+    return needed(f"PIL.{module}", "image files need Pillow", "images")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from carre.boundary import ArgumentError, as_dense
+from carre.boundary import ArgumentError, as_array, as_dense
 from carre.data._parquet import PARQUET, pieces_of_parquet
 from carre.data._pieces import Piece, pieces_of_array, pieces_of_npy, rows_at_once
 from carre.data.frames import matrix_of, opened_anndata
@@ -22,12 +22,13 @@ from carre.data.image_dataset import SYMMETRIC, Normalization
 from carre.data.image_folders import pieces_of_images
 from carre.data.samples import load_samples
 from carre.data.table import Choice, Table
-from carre.files import AnyPath, MissingFileError, damage, existing_path
+from carre.files import AnyPath, MissingFileError, damage, existing_path, needed
 
 _KINDS = (
     "Give an array, a file or a folder of npy or parquet, zarr, AnnData, a Dataset, a DataLoader, or a function that "
     "returns batches"
 )
+_ROWS = "have rows: shape (n, D), or (n, C, H, W) for images"
 _WITHOUT_NAMES = "be left out for what has no columns to choose from"
 _ANNDATA, _NPY, _OF_ZARR = ".h5ad", ".npy", ("zarr.json", ".zarray")
 
@@ -161,7 +162,8 @@ class Source:
         if self.normalization is not None:
             array = self.normalization.encode(array)
         array = array.reshape(len(array), -1)
-        array = array if array.dtype in (np.float32, np.float64) else array.astype(_floating(array.dtype))
+        if array.dtype not in (np.float32, np.float64):
+            array = array.astype(np.float32 if array.dtype in (np.float16, np.uint8, np.int8, np.bool_) else np.float64)
         if array.shape[1] != self.dim:
             must = f"have {self.dim:,} numbers in each row, as at its beginning"
             raise ArgumentError("X", must, got=f"{array.shape[1]:,} in row {start:,} of {shard}")
@@ -223,7 +225,8 @@ def open_source(
         path, _, chosen = str(given).partition("::")
         if not path or "\0" in path or not os.path.exists(os.path.expanduser(path)):
             raise MissingFileError("X", "be the path of something that is there", got=repr(given), remedy=_KINDS)
-        source = _Wanted(key or chosen or None, columns, drop, size, drop_missing).of(existing_path(path, _KINDS))
+        place, options = existing_path(path, _KINDS), {"columns": columns, "drop": drop, "drop_missing": drop_missing}
+        source = _of_path(place, key or chosen or None, size, options)
     else:
         if columns is not None or drop is not None:
             raise ArgumentError("columns and drop", _WITHOUT_NAMES, got=f"them for a {type(given).__name__}")
@@ -254,7 +257,7 @@ def is_source(given: Any) -> bool:
         >>> is_source(np.zeros((2, 2))), is_source(lambda: iter([]))
         (False, True)
     """
-    if isinstance(given, Source | str | Path) or iter_is_itself(given):
+    if isinstance(given, Source | str | Path) or hasattr(given, "__next__"):
         return True
     if callable(given) and not hasattr(given, "shape"):
         return True
@@ -262,47 +265,38 @@ def is_source(given: Any) -> bool:
     return bool(kinds & {"torch.Dataset", "torch.DataLoader", "zarr.Array", "h5py.Dataset"})
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """What of a path is to be read."""
+def _of_path(place: Path, key: str | None, size: int | None, options: dict[str, Any]) -> Source:
+    """Open a path, with what is told of the columns of a table."""
+    suffix, every = place.suffix.lower(), options["columns"] is None and options["drop"] is None
+    is_zarr = any((place / name).exists() for name in _OF_ZARR)
+    # Of zarr every chunk is a file, of which there may be millions.
+    files = [place] if place.is_file() else [] if is_zarr else shards_in(place)
+    if not every and (suffix == _ANNDATA or not files):
+        raise ArgumentError("columns and drop", _WITHOUT_NAMES, got=f"them for {place}")
+    if suffix == _ANNDATA:
+        return _of_array(matrix_of(opened_anndata(place), key, place)[0], place.name)
+    if is_zarr:
+        zarr = needed("zarr", "Arrays of zarr need zarr", "zarr")
+        with damage(f"{place} cannot be read as an array of zarr", "Save or copy it again"):
+            return _of_array(zarr.open_array(place, mode="r"), place.name)
+    if files and files[0].suffix.lower() in PARQUET:
+        choice = Choice(files[0], options["columns"], options["drop"], drop_missing=False)
+        pieces, names, left_out = pieces_of_parquet(files, place, choice.indices)
+        return replace(_of_pieces(place.name, pieces, (len(names),)), names=names, left_out=left_out)
+    if files and files[0].suffix.lower() == _NPY and every:
+        return _of_pieces(place.name, *pieces_of_npy(files, place))
+    if place.is_dir() and not files:
+        return replace(_of_pieces(place.name, *pieces_of_images(place, size)), normalization=SYMMETRIC)
+    return _of_table(place, key, size, options)
 
-    key: str | None
-    columns: Sequence[str | int] | None
-    drop: Sequence[str | int] | None
-    size: int | None
-    drop_missing: bool
 
-    def of(self, place: Path) -> Source:
-        """Open a path."""
-        suffix, every = place.suffix.lower(), self.columns is None and self.drop is None
-        is_zarr = any((place / name).exists() for name in _OF_ZARR)
-        # Of zarr every chunk is a file, of which there may be millions.
-        files = [place] if place.is_file() else [] if is_zarr else shards_in(place)
-        if not every and (suffix == _ANNDATA or not files):
-            raise ArgumentError("columns and drop", _WITHOUT_NAMES, got=f"them for {place}")
-        if suffix == _ANNDATA:
-            return _of_array(matrix_of(opened_anndata(place), self.key, place)[0], place.name)
-        if is_zarr:
-            return _of_array(_opened_zarr(place), place.name)
-        if files and files[0].suffix.lower() in PARQUET:
-            choice = Choice(files[0], self.columns, self.drop, drop_missing=False)
-            pieces, names, left_out = pieces_of_parquet(files, place, choice.indices)
-            return replace(_of_pieces(place.name, pieces, (len(names),)), names=names, left_out=left_out)
-        if files and files[0].suffix.lower() == _NPY and every:
-            return _of_pieces(place.name, *pieces_of_npy(files, place))
-        if place.is_dir() and not files:
-            return replace(_of_pieces(place.name, *pieces_of_images(place, self.size)), normalization=SYMMETRIC)
-        return self._of_table(place)
-
-    def _of_table(self, place: Path) -> Source:
-        """Read a file that has to be read whole."""
-        path = place if self.key is None else f"{place}::{self.key}"
-        options: dict[str, Any] = {"columns": self.columns, "drop": self.drop, "drop_missing": self.drop_missing}
-        samples = load_samples(path, size=self.size, **options)
-        if isinstance(samples, Table):
-            values, other = _with_gaps(samples)
-            return replace(_of_array(values, place.name, other), names=samples.names)
-        return replace(_of_array(samples.images, place.name), normalization=samples.normalization)
+def _of_table(place: Path, key: str | None, size: int | None, options: dict[str, Any]) -> Source:
+    """Read a file that has to be read whole."""
+    samples = load_samples(place if key is None else f"{place}::{key}", size=size, **options)
+    if isinstance(samples, Table):
+        values, other = _with_gaps(samples)
+        return replace(_of_array(values, place.name, other), names=samples.names)
+    return replace(_of_array(samples.images, place.name), normalization=samples.normalization)
 
 
 def _with_gaps(table: Table) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
@@ -342,44 +336,25 @@ def shards_in(folder: Path) -> list[Path]:
     return found
 
 
-def _opened_zarr(place: Path) -> Any:
-    try:
-        import zarr  # noqa: PLC0415
-    except ImportError as error:
-        raise ImportError("Arrays of zarr need zarr; run: pip install 'carre[zarr]'") from error
-    with damage(f"{place} cannot be read as an array of zarr", "Save or copy it again"):
-        return zarr.open_array(place, mode="r")
-
-
 def _of_object(given: Any, key: str | None) -> Source:
     if hasattr(given, "obsm") and hasattr(given, "layers"):
         return _of_array(matrix_of(given, key, Path(key or "X"))[0], key or "X")
     if len(getattr(given, "shape", ())) > 1 and hasattr(given, "__getitem__"):
         return _of_array(given, getattr(given, "name", None) or "array")
     name = type(given).__name__
-    if iter_is_itself(given):
+    if hasattr(given, "__next__"):
         must = "be something that can be read more than once"
         raise ArgumentError("X", must, got=f"a {name}", remedy="Give the function that makes it")
     is_function = callable(given) and not hasattr(given, "forward")
     if is_function and not hasattr(given, "__getitem__") and not hasattr(given, "__iter__"):
         return _of_stream(partial(_called, given), getattr(given, "__name__", name), None)
     if isinstance(given, Mapping) or hasattr(given, "shape"):
-        raise ArgumentError("X", "have rows: shape (n, D), or (n, C, H, W) for images", got=f"a {name}", remedy=_KINDS)
+        raise ArgumentError("X", _ROWS, got=f"a {name}", remedy=_KINDS)
     if hasattr(given, "__len__") and hasattr(given, "__getitem__"):
         return _of_dataset(given, name)
     if hasattr(given, "__iter__"):
         return _of_stream(partial(iter, given), name, _length(given))
     raise ArgumentError("X", "hold rows", got=f"a {name}", remedy=_KINDS)
-
-
-def iter_is_itself(given: Any) -> bool:
-    """Say whether something can be gone through only once.
-
-    Example:
-        >>> iter_is_itself(iter([1])), iter_is_itself([1])
-        (True, False)
-    """
-    return hasattr(given, "__next__")
 
 
 def _called(function: Callable[[], Any]) -> Iterator[Any]:
@@ -409,7 +384,7 @@ def _of_array(array: Any, name: str, other: Mapping[str, np.ndarray] = MappingPr
     """Read rows of an array, which may lie anywhere, some at a time."""
     n_rows, *shape = array.shape
     if n_rows == 0 or 0 in shape or len(shape) > 3:
-        raise ArgumentError("X", "have rows: shape (n, D), or (n, C, H, W) for images", got=tuple(array.shape))
+        raise ArgumentError("X", _ROWS, got=tuple(array.shape))
     at_most = rows_at_once(math.prod(shape))
     pieces = pieces_of_array(lambda some: _dense(array[some]), n_rows, name, at_most=at_most, other=other)
     return _of_pieces(name, pieces, shape)
@@ -447,8 +422,9 @@ def _of_stream(begin: Callable[[], Iterator[Any]], name: str, n_rows: int | None
     first = next(_batched(begin()), None)
     if first is None or first.size == 0:
         raise ArgumentError("X", "have rows", got=f"a {name} without any")
-    dim = math.prod(first.shape[1:])
-    return Source(name, stream=begin, dim=dim, sample_shape=_shape_of_item(first[0]), n_rows=n_rows)
+    shape: Any = first.shape[1:]
+    images = shape if len(shape) == 3 else None
+    return Source(name, stream=begin, dim=math.prod(shape), sample_shape=images, n_rows=n_rows)
 
 
 def _batched(items: Iterator[Any]) -> Iterator[np.ndarray]:
@@ -476,17 +452,8 @@ def _array_of(item: Any) -> np.ndarray:
         raise ArgumentError("X", must, got=got, remedy=remedy)
     if isinstance(item, list | tuple) and len(item) and len(getattr(item[0], "shape", ())) > 0:
         item = item[0]
-    given = as_dense(item, "X")
-    array: np.ndarray = given.numpy(force=True) if hasattr(given, "numpy") else np.asarray(given)
+    array = as_array(as_dense(item, "X"), "X")
     if not 1 <= array.ndim <= 4 or array.size == 0:
         must = "yield rows of shape (D,), images (C, H, W), or batches of either"
         raise ArgumentError("X", must, got=f"shape {array.shape}")
     return array
-
-
-def _shape_of_item(item: np.ndarray) -> tuple[int, int, int] | None:
-    return (item.shape[0], item.shape[1], item.shape[2]) if item.ndim == 3 else None
-
-
-def _floating(dtype: np.dtype) -> type:
-    return np.float32 if dtype in (np.float16, np.uint8, np.int8, np.bool_) else np.float64

@@ -20,13 +20,7 @@ from carre.boundary import ArgumentError, as_array, listed
 from carre.data._delimited import INDEX, CellError, as_written, read_delimited
 from carre.data._parquet import PARQUET, import_pyarrow, read_parquet
 from carre.data.arrays import array_shapes, mapped_array, read_arrays
-from carre.files import (
-    AnyPath,
-    DamagedFileError,
-    check_output,
-    existing_file,
-    written_whole,
-)
+from carre.files import AnyPath, DamagedFileError, check_output, existing_file, written_whole
 
 NUMPY = (".npy", ".npz")
 _TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
@@ -137,7 +131,8 @@ def load_table(
     if suffix in NUMPY:
         return _of_array(*_read_array(file, key), choice)
     if suffix in _TEXT:
-        return _of_delimited(file, choice)
+        names, columns_of_file, lines = read_delimited(file, choice.indices)
+        return _of_columns(names, columns_of_file, choice, lines)
     if suffix in PARQUET:
         return _of_columns(*read_parquet(file), choice)
     raise ArgumentError("path", f"end in one of {', '.join((*_TEXT, *PARQUET, *NUMPY))}", got=file, remedy=_REMEDY)
@@ -204,11 +199,6 @@ def _of_columns(
     other = {called[i]: column for i, column in enumerate(columns) if i not in taken_out}
     taken = None if names is None else tuple(names[i] for i in numeric)
     return checked(values, taken, other, choice.file, lines, drop_missing=choice.drop_missing)
-
-
-def _of_delimited(file: Path, choice: Choice) -> Table:
-    names, columns, lines = read_delimited(file, choice.indices)
-    return _of_columns(names, columns, choice, lines)
 
 
 def _of_array(values: np.ndarray, other: dict[str, np.ndarray], choice: Choice) -> Table:

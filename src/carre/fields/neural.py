@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 
 from carre.backend.memory import points_at_once
 from carre.backend.modes import fused_operations, untransformed
-from carre.backend.replay import Replays
 from carre.boundary import ArgumentError
 from carre.fields.field import Field, NoDenoiserError
 from carre.metric import AffineFrame, LowRankMetric
 from carre.networks import FilmMLP, MetricModel, UNet
 from carre.networks.model import round_weights
-from carre.networks.pointwise import is_one_value
+from carre.networks.pointwise import is_one_value, is_transformed
 
 # In units of the noise: below, σ is less than 0.7 of it, and there is nothing to be learned but noise [THEORY §11].
 LEAST_SCALE = 1.5**0.5
 # Points at a time: as many as keep a device busy. Of images fewer, as many as fit into the working memory.
 _CHUNK = {"cpu": 16_384, "cuda": 65_536}
+
+# More points keep a GPU busy by themselves; every recording holds the memory of its intermediate results.
+_MOST_POINTS, _MOST_RECORDINGS = 8, 8
+_WARMUP = 3
 
 
 class NeuralField(Field):
@@ -180,9 +185,7 @@ def observed_scale(bandwidth: Float[Tensor, " n"], noise: float) -> tuple[Float[
 
 def _is_differentiated(tensor: Tensor) -> bool:
     """Say whether a derivative in a tensor is taken: backward, forward, or by a transformation."""
-    backward = torch.is_grad_enabled() and tensor.requires_grad
-    transformed: bool = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-    return backward or transformed or forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
+    return (torch.is_grad_enabled() and tensor.requires_grad) or is_transformed(tensor)
 
 
 def _is_ours(model: nn.Module, want: str) -> bool:
@@ -201,3 +204,79 @@ def _answer(model: nn.Module, points: Tensor, bandwidth: Tensor, want: str) -> T
     else:
         answer = None if model.mean is None else model.mean(points, bandwidth)
     return answer
+
+
+@dataclass(eq=False)
+class _Recording:
+    """A captured evaluation, with the memory that its inputs and its output have."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: tuple[Tensor, ...]
+    output: Tensor
+
+
+class Replays:
+    """Recordings of pure functions of tensors on a GPU, one for each shape that they were asked with.
+
+    An evaluation at a few points is bound by its hundreds of launches, not by their arithmetic; a CUDA graph launches
+    them as one.
+
+    Example:
+        >>> replays = Replays()
+        >>> replays.can_replay(torch.zeros(1, 3))  # on a CPU there is nothing to gain
+        False
+    """
+
+    def __init__(self) -> None:
+        self._recordings: OrderedDict[Hashable, _Recording] = OrderedDict()
+        self._lock = threading.Lock()
+        self._done: torch.cuda.Event | None = None
+
+    def can_replay(self, points: Tensor) -> bool:
+        """Say whether an evaluation at so few points is to be replayed; not while something else is recorded."""
+        if not points.is_cuda or len(points) > _MOST_POINTS or torch.compiler.is_compiling():
+            return False
+        return not torch.cuda.is_current_stream_capturing()
+
+    def __call__(self, name: Hashable, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """Evaluate a function that is always the same under a name, by a replay; recorded at the first time."""
+        modes = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        key = name, modes, *((tuple(each.shape), each.dtype, each.device) for each in inputs)
+        with self._lock, torch.cuda.device(inputs[0].device), torch.no_grad():
+            if key not in self._recordings:
+                self._recordings[key] = _record(function, inputs)
+                if len(self._recordings) > _MOST_RECORDINGS:
+                    self._recordings.popitem(last=False)
+            self._recordings.move_to_end(key)
+            recording, stream = self._recordings[key], torch.cuda.current_stream()
+            # A replay on another stream may still be reading what this one writes.
+            if self._done is not None:
+                stream.wait_event(self._done)
+            for mine, given in zip(recording.inputs, inputs, strict=True):
+                mine.copy_(given)
+            recording.graph.replay()
+            result = recording.output.clone()
+            self._done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._done.record(stream)
+            return result
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__()  # type: ignore[misc]
+
+
+def _record(function: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> _Recording:
+    """Capture an evaluation; what it needs to have been called before, it is called for on a stream of its own."""
+    kept = tuple(each.detach().clone() for each in inputs)
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(_WARMUP):
+            function(*kept)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        output = function(*kept)
+    return _Recording(graph, kept, output)

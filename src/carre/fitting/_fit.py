@@ -23,9 +23,8 @@ from carre.boundary import ArgumentError
 from carre.data import ColumnWarning
 from carre.data.sources import is_source
 from carre.fields import NeuralField
-from carre.fitting._shards import pooled
-from carre.fitting.plan import FitPlan, OwnRows, check_output
-from carre.fitting.samples import Reading, accept_samples
+from carre.fitting.plan import FitPlan, check_output
+from carre.fitting.samples import Reading, accept_samples, pooled
 from carre.fitting.settings import FitSettings, choose_device
 from carre.geometry import Geometry
 from carre.matching import LogUniform
@@ -173,10 +172,7 @@ def fit(
         part = (everyone.rank, everyone.size)
         how = Reading(memory, validation_fraction, seed=seed, progress=reading, part=part)
         samples = everyone.each(lambda: accept_samples(X, scale=scale, how=how))
-    pool, own = pooled(samples.points, samples.names, scale), None
-    if pool is not None:
-        own = OwnRows(samples._replace(points=pool.own).values, pool.n_samples, pool.digest)
-        samples = samples.shared(pool.some)
+    samples, own = pooled(samples, scale)
     concerns = samples.concerns()
     for concern in concerns:
         warnings.warn(concern, ColumnWarning, stacklevel=4)

@@ -7,18 +7,18 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
 from carre.backend.processes import together
+from carre.backend.reservoir import Refill, Stream
 from carre.backend.rows import Rows, Samples, in_blocks, row_hashes
 from carre.backend.surroundings import DrawingFrom
 from carre.boundary import LARGE, ArgumentError
 from carre.fields.neural import LEAST_SCALE, observed_scale
-from carre.fitting._streams import Stream
 from carre.fitting.settings import FitSettings, Shape, of_flat_points
 from carre.matching import LogUniform
 from carre.metric import AffineFrame
@@ -138,14 +138,15 @@ class FitPlan:
 
     def refill(self, training: Samples) -> AbstractContextManager[Callable[[], None] | None]:
         """Bring new samples in while training goes on, where there are more than fit into memory."""
-        if self.stream is None:
+        stream, frame, used = self.stream, self.frame, together().share(self.config.batch_size)
+        if stream is None:
             return nullcontext()
-        frame = self.frame
 
-        def encode(rows: Tensor) -> Tensor:
+        def ready(rows: Tensor) -> Tensor:
+            rows = rows if stream.units is None else rows / stream.units.to(rows)
             return frame.to(rows.device, rows.dtype).encode(rows).to(torch.float32)
 
-        return self.stream.refill(training, encode, per_step=together().share(self.config.batch_size))
+        return Refill(stream.source, stream.terms, training, ready, per_call=used)
 
     @property
     def network(self) -> str:
@@ -176,27 +177,13 @@ class FitPlan:
         if settings.denoiser is not None:
             mean = FrozenDenoiser(of_flat_points(settings.denoiser, self.sample_shape), self.frame)
         with_mean = settings.method != "uncentered"
+        shared: dict[str, Any] = {"spread": self.scale.spread, "mean": mean, "with_mean": with_mean}
         with DrawingFrom(torch.Generator().manual_seed(self.seed)):
             if self.unet is not None and self.sample_shape is not None:
-                model = build_image_model(
-                    self.sample_shape,
-                    self.rank,
-                    spread=self.scale.spread,
-                    settings=self.unet,
-                    mean=mean,
-                    with_mean=with_mean,
-                )
+                model = build_image_model(self.sample_shape, self.rank, settings=self.unet, **shared)
             else:
-                model = build_model(
-                    self.frame.hull_dim,
-                    self.rank,
-                    width=self.width,
-                    n_blocks=settings.n_blocks,
-                    spread=self.scale.spread,
-                    block=settings.block,
-                    mean=mean,
-                    with_mean=with_mean,
-                )
+                sizes: dict[str, Any] = {"width": self.width, "n_blocks": settings.n_blocks, "block": settings.block}
+                model = build_model(self.frame.hull_dim, self.rank, **sizes, **shared)
         return model.to(device, torch.float32)
 
     def harder(self) -> FitPlan | None:

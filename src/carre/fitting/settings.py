@@ -67,7 +67,10 @@ class FitSettings:
     cuda_graph: bool = True
 
     def __post_init__(self) -> None:
-        self._check_network()
+        if self.own_network is not None and self.method == "two-stage":
+            raise ArgumentError("network", "be None with method='two-stage', which builds its own around the denoiser")
+        if self.own_network is not None and self.rank is not None:
+            raise ArgumentError("rank", "be None with a network of your own, which has its own")
         for name in ("rank", "width", "n_blocks", "max_steps", "batch_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -100,13 +103,6 @@ class FitSettings:
         if self.bandwidth is not None and self.bandwidth < LEAST_SCALE * noise:
             must = f"be at least {LEAST_SCALE * noise:.3g}, 1.22 times the noise: below, samples show noise alone"
             raise ArgumentError("bandwidth", must, got=self.bandwidth)
-
-    def _check_network(self) -> None:
-        """Refuse what is no network, and what does not go with one."""
-        if self.own_network is not None and self.method == "two-stage":
-            raise ArgumentError("network", "be None with method='two-stage', which builds its own around the denoiser")
-        if self.own_network is not None and self.rank is not None:
-            raise ArgumentError("rank", "be None with a network of your own, which has its own")
 
     @property
     def own_network(self) -> nn.Module | None:

@@ -55,51 +55,39 @@ def parts_of(source: Source) -> list[Part]:
         must = "be rows that lie somewhere, in an order of their own"
         remedy = "Answer at each batch of it with carre.RowMapper"
         raise ArgumentError("X", must, got=f"a stream, {source.name}", remedy=remedy)
-    by_file: dict[str, list[Any]] = {}
+    cuts: dict[str, list[list[Any]]] = {}
     for piece in source.pieces:
-        by_file.setdefault(piece.shard, []).append(piece)
-    found: dict[str, Part] = {}
-    for file, pieces in by_file.items():
-        for part in _cut(source, file, pieces):
-            if part.name in found:
-                must = "have names that differ in more than their endings"
-                raise ArgumentError("X", must, got=f"two files whose answers would be {part.name}", remedy="Rename one")
-            found[part.name] = part
-    return list(found.values())
-
-
-def _cut(source: Source, file: str, pieces: Sequence[Any]) -> Iterator[Part]:
-    """Cut the pieces of a file into parts of no more rows than one should have, a piece at least."""
-    groups: list[list[Any]] = []
-    n_rows: list[int] = []
-    for piece in pieces:
-        if not groups or n_rows[-1] + piece.n_rows > _MOST_ROWS:
+        groups = cuts.setdefault(piece.shard, [[]])
+        # No more rows than a part should have, but a piece at least.
+        if groups[-1] and sum(one.n_rows for one in groups[-1]) + piece.n_rows > _MOST_ROWS:
             groups.append([])
-            n_rows.append(0)
         groups[-1].append(piece)
-        n_rows[-1] += piece.n_rows
-    path = PurePosixPath(file)
-    stem = str(path.with_name(path.stem or path.name))
-    for i, (group, count) in enumerate(zip(groups, n_rows, strict=True)):
-        name = f"{stem}.parquet" if len(groups) == 1 else f"{stem}-{i:05}.parquet"
-        yield Part(name, replace(source, pieces=tuple(group), n_rows=count), count)
+    found: dict[str, Part] = {}
+    for file, groups in cuts.items():
+        path = PurePosixPath(file)
+        stem = str(path.with_name(path.stem or path.name))
+        for i, group in enumerate(groups):
+            name = f"{stem}.parquet" if len(groups) == 1 else f"{stem}-{i:05}.parquet"
+            if name in found:
+                must = "have names that differ in more than their endings"
+                raise ArgumentError("X", must, got=f"two files whose answers would be {name}", remedy="Rename one")
+            n_rows = sum(piece.n_rows for piece in group)
+            found[name] = Part(name, replace(source, pieces=tuple(group), n_rows=n_rows), n_rows)
+    return list(found.values())
 
 
 def batches_of(source: Source, size: int, keep: Sequence[str]) -> Iterator[Block]:
     """Read rows in batches of one size, however they lie in their file; the last one holds what is left."""
     waiting: list[Block] = []
-    n_waiting = 0
     for block in source.blocks(keep=keep):
         waiting.append(block)
-        n_waiting += len(block.rows)
-        if n_waiting < size:
-            continue
-        whole = _joined(waiting)
-        n_whole = n_waiting - n_waiting % size
-        for start in range(0, n_whole, size):
-            yield _some(whole, slice(start, start + size))
-        waiting, n_waiting = [_some(whole, slice(n_whole, None))], n_waiting % size
-    if n_waiting:
+        n_waiting = sum(len(one.rows) for one in waiting)
+        if n_waiting >= size:
+            whole, n_left = _joined(waiting), n_waiting % size
+            for start in range(0, n_waiting - n_left, size):
+                yield _some(whole, slice(start, start + size))
+            waiting = [_some(whole, slice(n_waiting - n_left, None))] if n_left else []
+    if waiting:
         yield _joined(waiting)
 
 

@@ -70,14 +70,10 @@ class Asked:
             return {name: self._answer(name, geometry, local) for name in self.what}
 
     def _answer(self, name: str, geometry: Geometry, local: Local) -> np.ndarray:
-        if name == "dimension":
-            counts: np.ndarray = local.dimension.astype(np.int32)
-            return counts
-        if name == "denoised" and geometry.normalization is not None:
-            pixels: np.ndarray = geometry.to_pixels(local.denoised).reshape(len(local), -1)
-            return pixels
         answer: np.ndarray = local.tangent_basis(self.n_directions) if name == "tangent" else getattr(local, name)
-        return answer
+        if name == "denoised" and geometry.normalization is not None:
+            answer = geometry.to_pixels(answer).reshape(len(local), -1)
+        return answer.astype(np.int32) if name == "dimension" else answer
 
 
 def as_columns(answers: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:

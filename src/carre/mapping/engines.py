@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import pickle
 import signal
 import threading
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,6 +18,7 @@ import torch
 
 from carre.backend.processes import portable
 from carre.boundary import ArgumentError, checked_integer
+from carre.files import needed
 from carre.mapping._parts import PAGE
 from carre.mapping.task import Mapped, MapProgress, MapTask, Watch
 
@@ -53,16 +52,12 @@ def map_in_processes(
     count = checked_integer(n_processes, name="n_processes", least=1, most=1024)
     if count == 1:
         return replace(task, geometry=task.geometry.to(devices[0]) if devices else task.geometry).run(progress)
-    task, start = (
-        replace(task, memory=None if task.memory is None else task.memory // count).begin(),
-        time.perf_counter(),
-    )
-    waiting = task.open_parts
+    watch = Watch(replace(task, memory=None if task.memory is None else task.memory // count), progress)
     which, of = task.shard
     shards = [(which + of * k, of * count) for k in range(min(count, len(task.parts)))]
-    packed = pickle.dumps(replace(task, data=_plain(task.data)))
+    # Another one, without what this one has found out meanwhile.
+    context, packed = get_context("spawn"), pickle.dumps(replace(watch.task))
     n_threads = max(1, torch.get_num_threads() // count)
-    context, watch = get_context("spawn"), Watch(sum(part.n_rows for part in waiting), progress)
     workers: list[tuple[Any, Any]] = []
     try:
         for k, shard in enumerate(shards):
@@ -72,7 +67,7 @@ def map_in_processes(
             worker.start()
             theirs.close()
             workers.append((worker, ours))
-        n_rows = _listen([ours for _, ours in workers], watch)
+        _listen([ours for _, ours in workers], watch)
     except BaseException:
         for worker, _ in workers:
             worker.terminate()
@@ -81,17 +76,11 @@ def map_in_processes(
         for worker, ours in workers:
             worker.join()
             ours.close()
-    n_parts = len(task.parts)
-    return Mapped(task.out, n_parts, n_parts - len(waiting), n_rows, time.perf_counter() - start)
+    return watch.done()
 
 
-def _plain(data: Any) -> Any:
-    return os.fspath(data) if isinstance(data, os.PathLike) else data
-
-
-def _listen(pipes: list[Any], watch: Watch) -> int:
+def _listen(pipes: list[Any], watch: Watch) -> None:
     """Hear of rows until all are done; raise what any of them met, or that it has died."""
-    n_rows = 0
     while pipes:
         ready: list[Any] = connection.wait(pipes)
         for pipe in ready:
@@ -102,12 +91,10 @@ def _listen(pipes: list[Any], watch: Watch) -> int:
                 raise RuntimeError(f"{must}, if memory was short, and run the same again") from None
             if isinstance(heard, Exception):
                 raise heard
-            if isinstance(heard, Mapped):
-                n_rows += heard.n_rows
+            if heard is None:
                 pipes = [other for other in pipes if other is not pipe]
             else:
                 watch.add(heard)
-    return n_rows
 
 
 def _work(packed: bytes, shard: tuple[int, int], device: str | None, n_threads: int, told: Any) -> None:
@@ -116,20 +103,15 @@ def _work(packed: bytes, shard: tuple[int, int], device: str | None, n_threads: 
     # Asked to end, it removes what it has begun.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     torch.set_num_threads(n_threads)
-    before = 0
-
-    def tell(progress: MapProgress) -> None:
-        nonlocal before
-        told.send(progress.n_rows - before)
-        before = progress.n_rows
-
     with warnings.catch_warnings(), suppress(KeyboardInterrupt):
         # What there is to be warned of, the first process has said.
         warnings.simplefilter("ignore")
         try:
             task: MapTask = pickle.loads(packed)
             task = replace(task, shard=shard, geometry=task.geometry.to(device) if device else task.geometry)
-            told.send(task.run(tell))
+            for part in task.open_parts:
+                task.write(part, told.send)
+            told.send(None)
         except Exception as error:
             told.send(portable(error))
 
@@ -159,23 +141,23 @@ def map_on_ray(
         >>> map_on_ray(task)  # doctest: +SKIP
         Mapped(out=Path('answers'), n_parts=16, n_there=0, n_rows=8000000, seconds=42.0)
     """
-    ray = _import_ray()
-    task, start = task.begin(), time.perf_counter()
-    waiting = task.open_parts
-    if not waiting:
-        return Mapped(task.out, len(task.parts), len(task.parts), 0, 0.0)
+    needed("ray.data", "Ray is needed for that", "ray")
+    ray = needed("ray", "Ray is needed for that", "ray")
+    watch = Watch(task, progress)
+    if not watch.waiting:
+        return watch.done()
     if not ray.is_initialized():
         # It is ours alone then, and what it logs of itself is of no use.
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
-    names = [part.name for part in waiting]
+    names = [part.name for part in watch.waiting]
     resources = ray.cluster_resources()
     on_gpu = resources.get("GPU", 0) >= 1 and task.geometry.device.type == "cuda"
     most = int(resources.get("GPU" if on_gpu else "CPU", 1))
     count = most if n_workers is None else checked_integer(n_workers, name="n_workers", least=1)
     ray.data.DataContext.get_current().enable_progress_bars = False
     parts = ray.data.from_items([{"part": name} for name in names], override_num_blocks=len(names))
-    packed = pickle.dumps(replace(task, data=_plain(task.data), geometry=task.geometry.to("cpu")))
+    packed = pickle.dumps(replace(watch.task, geometry=task.geometry.to("cpu")))
     done = parts.map(
         PartWriter,
         fn_constructor_args=(packed, "cuda" if on_gpu else "cpu"),
@@ -183,19 +165,13 @@ def map_on_ray(
         num_cpus=1,
         num_gpus=1 if on_gpu else 0,
     )
-    watch = Watch(sum(part.n_rows for part in waiting), progress)
     for row in done.iter_rows():
         watch.add(int(row["n_rows"]))
-    return Mapped(task.out, len(task.parts), len(task.parts) - len(waiting), watch.n_done, time.perf_counter() - start)
+    return watch.done()
 
 
 class PartWriter:
-    """Writes the files that it is told of; a worker of Ray makes one of them.
-
-    Args:
-        packed: What is to be done.
-        device: Where to compute.
-    """
+    """Writes the files that it is told of; a worker of Ray makes one of them."""
 
     def __init__(self, packed: bytes, device: str) -> None:
         task: MapTask = pickle.loads(packed)
@@ -211,11 +187,3 @@ class PartWriter:
         part = self.parts[row["part"]]
         is_there = (self.task.out / part.name).is_file()
         return {"part": part.name, "n_rows": 0 if is_there else self.task.write(part)}
-
-
-def _import_ray() -> Any:
-    try:
-        importlib.import_module("ray.data")
-        return importlib.import_module("ray")
-    except ImportError as error:
-        raise ImportError("Ray is needed for that; run: pip install 'carre[ray]'") from error

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from carre.arguments import as_device, check_arguments, shown
-from carre.boundary import ArgumentError, as_dense, listed
+from carre.boundary import ArgumentError, as_array, as_dense, listed
 from carre.files import AnyPath, is_path
 from carre.geometry import Geometry
 from carre.mapping.answers import Asked, as_columns, rows_per_batch, steady
@@ -131,6 +131,5 @@ def _is_of_vectors(column: Any) -> bool:
 
 
 def _array(column: Any, name: str) -> np.ndarray:
-    given = as_dense(column, name)
-    array: np.ndarray = given.numpy(force=True) if hasattr(given, "numpy") else np.asarray(given)
+    array = as_array(as_dense(column, name), name)
     return array.reshape(len(array), -1) if array.ndim > 2 else array

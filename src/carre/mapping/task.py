@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -150,6 +151,8 @@ class MapTask:
         if not is_path(self.out):
             raise ArgumentError("out", "be a path", got=repr(self.out))
         object.__setattr__(self, "out", Path(self.out).expanduser())
+        # Paths go to other processes as text.
+        object.__setattr__(self, "data", os.fspath(self.data) if isinstance(self.data, os.PathLike) else self.data)
         which, count = self.shard if len(self.shard) == 2 else (0, 0)
         checked_integer(count, name="shard", least=1, reason=" for the number of shares, as in (2, 10)")
         checked_integer(which, name="shard", least=1, most=count, reason=" for the first of them")
@@ -161,8 +164,17 @@ class MapTask:
 
     @cached_property
     def source(self) -> Source:
-        """The rows, as the geometry takes them."""
-        return _fitting(self.geometry, self.data, self.columns, self.drop, drop_missing=self.drop_missing)
+        """The rows, with the columns of the fit in its order, and pixels normalized like its own."""
+        source = open_source(self.data, columns=self.columns, drop=self.drop, drop_missing=self.drop_missing)
+        known, normalization = self.geometry.feature_names, self.geometry.normalization
+        if self.columns is None and known is not None and source.names not in (None, known):
+            source = open_source(self.data, columns=known, drop_missing=self.drop_missing)
+        if normalization is not None and source.sample_shape is not None:
+            source = replace(source, normalization=normalization)
+        if source.dim != self.geometry.dim:
+            must = f"have {self.geometry.dim:,} numbers in each row, like the samples of the fit"
+            raise ArgumentError("X", must, got=f"{source.dim:,} in {source.name}", remedy="Choose the columns")
+        return source
 
     @cached_property
     def every_part(self) -> list[Part]:
@@ -218,13 +230,28 @@ class MapTask:
 
     def check(self) -> None:
         """Refuse, before anything is written, what cannot end well."""
-        _check_place(self.out, self.data, self.every_part)
+        self._check_place()
         needed = self.needed_memory
         if self.memory is not None and self.memory < needed:
             must = f"be at least {needed:,} bytes: so many are held by Python, torch, the model and what is computed"
             raise ArgumentError("memory", must, got=f"{self.memory:,}", remedy="Give more, or leave it out")
         if not self.overwrite:
             check_page(self.out, self.said)
+
+    def _check_place(self) -> None:
+        """Refuse a folder in which data are, or would be."""
+        called, folder = repr(str(self.out)), self.out.resolve()
+        if isinstance(self.data, str):
+            place = Path(self.data.partition("::")[0]).expanduser().resolve()
+            if folder.is_relative_to(place) or place.is_relative_to(folder):
+                got, remedy = f"{called}, beside {str(place)!r}", "Choose a folder of its own for the answers"
+                raise ArgumentError("out", "neither lie in the data nor hold them", got=got, remedy=remedy)
+        if self.out.exists() and not self.out.is_dir():
+            raise ArgumentError("out", "be a folder", got=f"{called}, which is a file", remedy="Choose another name")
+        lost = next((part.name for part in self.every_part if (self.out / part.name).is_dir()), None)
+        if lost is not None:
+            must = f"have room for the file {lost}"
+            raise ArgumentError("out", must, got="a folder of that name", remedy="Move it away")
 
     @cached_property
     def needed_memory(self) -> int:
@@ -272,11 +299,10 @@ class MapTask:
 
     def run(self, progress: Callable[[MapProgress], None] | None = None) -> Mapped:
         """Answer at all rows of this share that are not answered yet."""
-        task = self.begin()
-        waiting = task.open_parts
-        watch = Watch(sum(part.n_rows for part in waiting), progress)
-        n_rows = sum(task.write(part, watch.add) for part in waiting)
-        return Mapped(self.out, len(self.parts), len(self.parts) - len(waiting), n_rows, watch.seconds)
+        watch = Watch(self, progress)
+        for part in watch.waiting:
+            watch.task.write(part, watch.add)
+        return watch.done()
 
     def plan(self, n_processes: int = 1) -> MapPlan:
         """Say what would be done, from a few batches that are answered and forgotten."""
@@ -305,63 +331,25 @@ class MapTask:
 
 
 class Watch:
-    """Counts rows, and tells how far that is.
+    """Begins a task, counts the rows that are answered, and tells how far that is."""
 
-    Args:
-        n_rows: How many there are to be.
-        progress: Who is told.
-    """
-
-    def __init__(self, n_rows: int, progress: Callable[[MapProgress], None] | None) -> None:
-        self.n_rows, self.n_done, self.progress, self.start = n_rows, 0, progress, time.perf_counter()
-
-    @property
-    def seconds(self) -> float:
-        """Since the beginning."""
-        return time.perf_counter() - self.start
+    def __init__(self, task: MapTask, progress: Callable[[MapProgress], None] | None) -> None:
+        self.task = task.begin()
+        self.progress, self.start = progress, time.perf_counter()
+        self.waiting, self.n_done = self.task.open_parts, 0
+        self.n_rows = sum(part.n_rows for part in self.waiting)
 
     def add(self, n_rows: int) -> None:
         """Count some more."""
         self.n_done += n_rows
         if self.progress is not None:
-            fraction, speed = self.n_done / max(1, self.n_rows), self.n_done / max(self.seconds, 1e-9)
-            self.progress(MapProgress(min(1.0, fraction), self.n_done, speed))
+            fraction, seconds = self.n_done / max(1, self.n_rows), time.perf_counter() - self.start
+            self.progress(MapProgress(min(1.0, fraction), self.n_done, self.n_done / max(seconds, 1e-9)))
 
-
-def _fitting(
-    geometry: Geometry,
-    data: Any,
-    columns: Sequence[str | int] | None,
-    drop: Sequence[str | int] | None,
-    *,
-    drop_missing: bool,
-) -> Source:
-    """Open rows, with the columns of the fit in its order, and pixels normalized like its own."""
-    source = open_source(data, columns=columns, drop=drop, drop_missing=drop_missing)
-    known = geometry.feature_names
-    if columns is None and known is not None and source.names is not None and source.names != known:
-        source = open_source(data, columns=known, drop_missing=drop_missing)
-    if geometry.normalization is not None and source.sample_shape is not None:
-        source = replace(source, normalization=geometry.normalization)
-    if source.dim != geometry.dim:
-        must = f"have {geometry.dim:,} numbers in each row, like the samples of the fit"
-        raise ArgumentError("X", must, got=f"{source.dim:,} in {source.name}", remedy="Choose the columns")
-    return source
-
-
-def _check_place(out: Path, data: Any, parts: Sequence[Part]) -> None:
-    """Refuse a folder in which data are, or would be."""
-    place = Path(str(data).partition("::")[0]).expanduser().resolve() if isinstance(data, str | Path) else None
-    folder = out.resolve()
-    if place is not None and (folder.is_relative_to(place) or place.is_relative_to(folder)):
-        got, remedy = f"{str(out)!r}, beside {str(place)!r}", "Choose a folder of its own for the answers"
-        raise ArgumentError("out", "neither lie in the data nor hold them", got=got, remedy=remedy)
-    if out.exists() and not out.is_dir():
-        raise ArgumentError("out", "be a folder", got=f"{str(out)!r}, which is a file", remedy="Choose another name")
-    lost = next((part.name for part in parts if (out / part.name).is_dir()), None)
-    if lost is not None:
-        must = f"have room for the file {lost}"
-        raise ArgumentError("out", must, got="a folder of that name", remedy="Move it away")
+    def done(self) -> Mapped:
+        """Say what was done."""
+        n_parts, seconds = len(self.task.parts), time.perf_counter() - self.start
+        return Mapped(self.task.out, n_parts, n_parts - len(self.waiting), self.n_done, seconds)
 
 
 def map_rows(
@@ -413,12 +401,11 @@ def map_rows(
         ...     done.n_rows, carre.load_table(Path(folder, "out", "array.parquet")).names
         (200, ('row', 'dimension', 'denoised_x0', 'denoised_x1'))
     """
-    asked = Asked.of(geometry, what, bandwidth, dimension)
     task = MapTask(
         geometry,
         X,
-        Path(out) if is_path(out) else out,  # type: ignore[arg-type]
-        asked,
+        out,  # type: ignore[arg-type]
+        Asked.of(geometry, what, bandwidth, dimension),
         columns=columns,
         drop=drop,
         keep=tuple(keep),

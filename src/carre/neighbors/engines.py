@@ -14,11 +14,14 @@ from jaxtyping import Int
 from torch import Tensor
 
 from carre.boundary import ArgumentError
+from carre.files import needed
 from carre.neighbors.index import Index, NeighborIndex, Neighbors, Queries, TorchIndex, corrected
 
 FAISS_KINDS = ("exact", "hnsw", "ivf")
 # faiss wants this many samples per list to place the lists well, and says so on standard error otherwise.
 _SAMPLES_PER_LIST = 39
+# Of a graph: links per sample, and candidates considered per link while it is built, and kept while it is searched.
+_LINKS, _CONSTRUCTION_EFFORT, _SEARCH_EFFORT = 32, 80, 128
 
 
 class FaissIndex(Index):
@@ -32,9 +35,6 @@ class FaissIndex(Index):
     Args:
         samples: The samples.
         kind: "exact", "hnsw" (a navigable graph) or "ivf" (lists around centroids).
-        n_links: Links per sample of the graph.
-        construction_effort: Candidates considered per link while the graph is built.
-        search_effort: Candidates kept while the graph is searched; at least twice the number of neighbors.
         n_lists: Lists; 4√n by default.
         n_probes: Lists that are looked into; a sixteenth of them by default, and at least 16.
         memory: Bytes that temporary results of the refinement may take; by default a share of what is free.
@@ -50,9 +50,6 @@ class FaissIndex(Index):
         samples: Any,
         kind: str = "exact",
         *,
-        n_links: int = 32,
-        construction_effort: int = 80,
-        search_effort: int = 128,
         n_lists: int | None = None,
         n_probes: int | None = None,
         memory: int | None = None,
@@ -60,17 +57,17 @@ class FaissIndex(Index):
         super().__init__(samples, memory=memory)
         if kind not in FAISS_KINDS:
             raise ArgumentError("kind", f"be one of {', '.join(FAISS_KINDS)}", got=repr(kind))
-        self.kind, self.search_effort = kind, search_effort
+        self.kind = kind
         self.name = "faiss" if kind == "exact" else kind
         largest = max(1, self.n_samples // _SAMPLES_PER_LIST)
         self.n_lists = min(largest, n_lists or math.ceil(4 * math.sqrt(self.n_samples)))
         self.n_probes = min(self.n_lists, n_probes or max(16, self.n_lists // 16))
-        self._engine = self._build(import_faiss(), n_links, construction_effort)
+        self._engine = self._build(import_faiss())
 
-    def _build(self, faiss: ModuleType, n_links: int, construction_effort: int) -> Any:
+    def _build(self, faiss: ModuleType) -> Any:
         if self.kind == "hnsw":
-            engine = faiss.IndexHNSWFlat(self.dim, n_links)
-            engine.hnsw.efConstruction = construction_effort
+            engine = faiss.IndexHNSWFlat(self.dim, _LINKS)
+            engine.hnsw.efConstruction = _CONSTRUCTION_EFFORT
         elif self.kind == "ivf":
             engine = faiss.IndexIVFFlat(faiss.IndexFlatL2(self.dim), self.dim, self.n_lists)
         else:
@@ -100,7 +97,7 @@ class FaissIndex(Index):
 
     def _parameters(self, faiss: ModuleType, n_candidates: int) -> Any:
         if self.kind == "hnsw":
-            return faiss.SearchParametersHNSW(efSearch=max(self.search_effort, 2 * n_candidates))
+            return faiss.SearchParametersHNSW(efSearch=max(_SEARCH_EFFORT, 2 * n_candidates))
         if self.kind == "ivf":
             return faiss.SearchParametersIVF(nprobe=self.n_probes)
         return None
@@ -189,11 +186,7 @@ def measure_recall(index: NeighborIndex, queries: Tensor, n_neighbors: int) -> f
 
 def import_faiss() -> ModuleType:
     """Import faiss, or say how to install it."""
-    try:
-        import faiss  # noqa: PLC0415
-    except ImportError as error:
-        raise ImportError("faiss must be installed for this index; run: pip install 'carre[knn]'") from error
-    module: ModuleType = faiss
+    module: ModuleType = needed("faiss", "faiss must be installed for this index", "knn")
     return module
 
 

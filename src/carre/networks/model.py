@@ -160,7 +160,8 @@ class MetricModel(nn.Module):
     Args:
         mean: The mean network.
         factor: The factor network.
-        architecture: What `rebuild_model` needs to build the same again, as plain values; None where it cannot.
+        architecture: What `rebuild_model` needs to build the same again, but for a denoiser of the user's own, as plain
+            values; None where it cannot.
 
     Example:
         >>> factor = FactorNetwork(FilmMLP(3, 2 * 3, width=8, n_blocks=1), rank=2, spread=1.0)
@@ -261,15 +262,14 @@ def build_model(
     """
     for name, count in (("dim", dim), ("rank", rank), ("width", width), ("n_blocks", n_blocks)):
         checked_integer(count, name=name, least=1)
-    architecture: dict[str, Any] | None = None
-    if mean is None:
-        architecture = {"kind": "mlp", "dim": dim, "rank": rank, "width": width, "n_blocks": n_blocks}
-        architecture |= {"spread": spread, "block": block, "with_mean": with_mean}
+    with_mean, is_known = with_mean and mean is None, mean is None or isinstance(mean, FrozenDenoiser)
+    architecture: dict[str, Any] = {"kind": "mlp", "dim": dim, "rank": rank, "width": width, "n_blocks": n_blocks}
+    architecture |= {"spread": spread, "block": block, "with_mean": with_mean}
     sizes: Any = {"width": width, "n_blocks": n_blocks, "block": BLOCKS[as_choice(block, tuple(BLOCKS), name="block")]}
-    if mean is None and with_mean:
+    if with_mean:
         mean = MeanNetwork(FilmMLP(dim, dim, **sizes))
-    trunk = FilmMLP(dim, rank * dim, head_deviation=width**-0.5, **sizes)
-    return MetricModel(mean, FactorNetwork(trunk, rank=rank, spread=spread), architecture=architecture)
+    factor = FactorNetwork(FilmMLP(dim, rank * dim, head_deviation=width**-0.5, **sizes), rank=rank, spread=spread)
+    return MetricModel(mean, factor, architecture=architecture if is_known else None)
 
 
 def build_image_model(
@@ -300,14 +300,13 @@ def build_image_model(
     """
     if rank < 1:
         raise ArgumentError("rank", "be a positive integer", got=rank)
-    architecture: dict[str, Any] | None = None
-    if mean is None:
-        architecture = {"kind": "unet", "sample_shape": list(sample_shape), "rank": rank, "spread": spread}
-        architecture |= {"settings": settings.to_dict(), "with_mean": with_mean}
-    if mean is None and with_mean:
+    with_mean, is_known = with_mean and mean is None, mean is None or isinstance(mean, FrozenDenoiser)
+    architecture: dict[str, Any] = {"kind": "unet", "sample_shape": list(sample_shape), "rank": rank, "spread": spread}
+    architecture |= {"settings": settings.to_dict(), "with_mean": with_mean}
+    if with_mean:
         mean = MeanNetwork(UNet(sample_shape, 1, settings))
-    trunk = UNet(sample_shape, rank, settings, head_deviation=1.0)
-    return MetricModel(mean, FactorNetwork(trunk, rank=rank, spread=spread), architecture=architecture)
+    factor = FactorNetwork(UNet(sample_shape, rank, settings, head_deviation=1.0), rank=rank, spread=spread)
+    return MetricModel(mean, factor, architecture=architecture if is_known else None)
 
 
 def rebuild_model(architecture: dict[str, Any]) -> MetricModel:

@@ -169,41 +169,27 @@ def plot_path_strip(
             must = "images must have shape (paths, nodes, height, width)"
             raise ValueError(f"{must}; got {array.shape}. Unfold flat nodes with reshape(-1, n_nodes, height, width)")
         images = {f"{number}": row for number, row in enumerate(array, start=1)}
-    rows = _as_rows(images, "images")
+    rows = {name: as_array(row, "images") for name, row in images.items()}
+    shapes = {row.shape for row in rows.values()}
+    if len(shapes) != 1 or len(next(iter(shapes))) != 3 or 0 in next(iter(shapes)):
+        raise ValueError(f"images must have one shape (columns, height, width); got {sorted(shapes)}")
     stacked = np.stack(list(rows.values()))
     low, high = (float(stacked.min()), float(stacked.max())) if limits is None else limits
     if not low <= high:
         raise ValueError(f"limits must be the values of white and black, ascending; got {limits}")
-    n_rows, n_columns = stacked.shape[:2]
-    panel = as_panel(axes, (1.2 + 1.6 * _CELL * n_columns, 0.6 + 1.6 * _CELL * n_rows))
-    _draw_rows(panel, rows, ends, (low, high))
-    panel.set_title(title)
-    return panel
-
-
-def _as_rows(rows: Mapping[str, Any], what: str) -> dict[str, np.ndarray]:
-    """Check rows of images of one size."""
-    arrays = {name: as_array(images, what) for name, images in rows.items()}
-    shapes = {images.shape for images in arrays.values()}
-    if len(shapes) != 1 or len(next(iter(shapes))) != 3 or 0 in next(iter(shapes)):
-        raise ValueError(f"{what} must have one shape (columns, height, width); got {sorted(shapes)}")
-    return arrays
-
-
-def _draw_rows(
-    axes: Axes, rows: Mapping[str, np.ndarray], ends: tuple[str, str] | None, limits: tuple[float, float]
-) -> None:
-    """Draw rows of images as one mosaic: hundreds of axes would take minutes to lay out."""
-    stacked = np.stack(list(rows.values()))
     n_rows, n_columns, height, width = stacked.shape
-    line = limits[0] + _LINE * (limits[1] - limits[0])
+    panel = as_panel(axes, (1.2 + 1.6 * _CELL * n_columns, 0.6 + 1.6 * _CELL * n_rows))
+    # As one mosaic: hundreds of axes would take minutes to lay out.
+    line = low + _LINE * (high - low)
     framed = np.pad(stacked, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=line)
     mosaic = framed.swapaxes(1, 2).reshape(n_rows * (height + 1), -1)
-    axes.imshow(mosaic, cmap="gray_r", vmin=limits[0], vmax=limits[1], interpolation="nearest")
-    _strip(axes)
-    axes.set_yticks((np.arange(n_rows) + 0.5) * (height + 1) - 0.5, list(map(as_label, rows)), fontsize=8)
+    panel.imshow(mosaic, cmap="gray_r", vmin=low, vmax=high, interpolation="nearest")
+    _strip(panel)
+    panel.set_yticks((np.arange(n_rows) + 0.5) * (height + 1) - 0.5, list(map(as_label, rows)), fontsize=8)
     if ends is not None:
-        axes.set_xticks([width / 2, (n_columns - 0.5) * (width + 1) - 0.5], ends, fontsize=8)
-    axes.tick_params(length=0)
-    for spine in axes.spines.values():
+        panel.set_xticks([width / 2, (n_columns - 0.5) * (width + 1) - 0.5], ends, fontsize=8)
+    panel.tick_params(length=0)
+    for spine in panel.spines.values():
         spine.set(visible=False)
+    panel.set_title(title)
+    return panel

@@ -61,12 +61,7 @@ _LARGEST, _LARGEST_SCALE, _ROUNDING = 1e150, 1e35, 1e-4
 
 
 def describe(geometry: Geometry, *, weights: Mapping[str, Any]) -> dict[str, Any]:
-    """Write down a geometry, all but its tensors.
-
-    Args:
-        geometry: The geometry.
-        weights: What to say about the file of the tensors.
-    """
+    """Write down a geometry, all but its tensors, and what is to be said of the file of these."""
     field, profile, normalization = learned_field(geometry), geometry.scale_profile, geometry.normalization
     versions = {"carre": __version__, "torch": str(torch.__version__), "numpy": np.__version__}
     told = {name: value for name, value in geometry.parameters.items() if name not in _NOT_STORED}

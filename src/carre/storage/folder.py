@@ -1,13 +1,14 @@
-"""A saved geometry on disk: written whole or not at all, and read with suspicion."""
+"""A saved geometry on disk, with a page for people: written whole or not at all, and read with suspicion."""
 
 from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ from torch import Tensor, nn
 from carre.boundary import ArgumentError
 from carre.files import AnyPath, alone, beside, is_path, reason, sync_names, write_whole, writing
 from carre.geometry import Geometry
-from carre.storage._card import model_card
 from carre.storage._description import FORMAT, check, describe, understand
 from carre.storage.tensors import TENSORS, LoadError, TensorFile, fingerprint, pack, reading, size_of
+from carre.training import linear_phase
 
-CONFIG, CARD = "config.json", "README.md"
+CONFIG, CARD, _TEMPLATE = "config.json", "README.md", "card.md.jinja"
+_NETWORKS = {"mlp": "residual MLPs", "unet": "U-Nets"}
+_MOST_COLUMNS = 50
 # A description is read as a whole: of more bytes, or of more values, it is none.
 _LARGEST_CONFIG, _MOST_GROUPS, _MOST_VALUES, _MOST_DIGITS = 2**24, 2**16, 2**20, 15
 
@@ -93,11 +96,8 @@ def read(
 def as_path(value: Any, name: str, kind: str = "a path") -> Path:
     """Expand ~; refuse what is no path of the kind, or an empty one: that would be the working directory."""
     if not is_path(value):
-        got, remedy = (
-            ("an empty string", "Say which folder is meant")
-            if isinstance(value, str) and value == ""
-            else (repr(value), "")
-        )
+        is_empty = isinstance(value, str) and value == ""
+        got, remedy = ("an empty string", "Say which folder is meant") if is_empty else (repr(value), "")
         raise ArgumentError(name, f"be {kind}", got=got, remedy=remedy)
     return Path(value).expanduser()
 
@@ -115,22 +115,16 @@ def checked_target(folder: AnyPath) -> Path:
         return target
     if not target.is_dir():
         raise ArgumentError("folder", f"be a folder; {given} is a file", remedy="Choose another name")
-    found = {path.name for path in target.iterdir()}
-    if found and not _is_saved_geometry(target):
+    found, config = {path.name for path in target.iterdir()}, None
+    with suppress(LoadError):
+        config = _read_config(target)
+    if found and not (isinstance(config, dict) and config.get("format") == FORMAT):
         raise ArgumentError("folder", f"be new, empty or a saved geometry; {given} holds other files")
     others = ", ".join(sorted(found - {CONFIG, TENSORS, CARD})[:3])
     if others:
         must = f"hold nothing but a saved geometry, since it is replaced as a whole; {given} also has {others}"
         raise ArgumentError("folder", must, remedy="Move that elsewhere, or save into a new folder")
     return target
-
-
-def _is_saved_geometry(place: Path) -> bool:
-    try:
-        config = _read_config(place)
-    except LoadError:
-        return False
-    return isinstance(config, dict) and config.get("format") == FORMAT
 
 
 def _read_config(place: Path) -> Any:
@@ -199,3 +193,63 @@ def _exchange(one: Path, other: Path) -> bool:
     rename = getattr(ctypes.CDLL(None), "renameat2", None) if os.name == "posix" else None
     here, exchange = -100, 2
     return rename is not None and rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0
+
+
+def model_card(
+    geometry: Geometry, config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, name: str, more: str | None = None
+) -> str:
+    """Write a model card in Markdown, with the front matter that model hubs read.
+
+    More sections stand before the last one. If they begin with a front matter of their own (between lines ``---``),
+    that is joined to the one of the card: a license, the datasets.
+    """
+    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415
+
+    front, sections = _split(more or "")
+    environment = Environment(
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
+    )
+    template = environment.from_string(Path(__file__).with_name(_TEMPLATE).read_text(encoding="utf-8"))
+    facts = _facts(geometry, config, tensors)
+    return template.render(geometry=geometry, config=config, name=name, front=front, sections=sections, **facts)
+
+
+def _split(more: str) -> tuple[list[str], str]:
+    """Separate a front matter from the text after it."""
+    lines = more.strip().splitlines()
+    if not lines or lines[0].strip() != "---" or "---" not in lines[1:]:
+        return [], more.strip()
+    end = lines.index("---", 1)
+    repeated = [key for key in ("library_name", "tags") if any(line.startswith(f"{key}:") for line in lines[1:end])]
+    if repeated:
+        raise ArgumentError("card", f"leave {' and '.join(repeated)} of the front matter to carre; remove them")
+    return lines[1:end], "\n".join(lines[end + 1 :]).strip()
+
+
+def _facts(geometry: Geometry, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Collect what the page says beside what the geometry and its description say themselves."""
+    history, shape, names = geometry.history, geometry.sample_shape, geometry.feature_names
+    low, high = geometry.bandwidth_range
+    kept = history.evaluations[history.kept] if history.evaluations else None
+    losses = {"denoising": "mean_loss", "metric": "metric_loss", "predictive": "predictive_loss"}
+    found = {} if kept is None else {name: getattr(kept, loss) for name, loss in losses.items()}
+    sizes = "" if shape is None else " × ".join(map(str, shape))
+    images = f"images of shape {sizes} (channels, height, width), {geometry.dim} numbers each"
+    architecture = config["model"]["architecture"]
+    return {
+        "data": f"points with {geometry.dim} coordinates" if shape is None else images,
+        "columns": names if names is not None and len(names) <= _MOST_COLUMNS else None,
+        "scales": f"{low:.4g} to {high:.4g}",
+        "profile": geometry.scale_profile,
+        "network": config["model"]["class"] if architecture is None else _NETWORKS[architecture["kind"]],
+        "n_weights": sum(tensor.numel() for name, tensor in tensors.items() if name.startswith("model.")),
+        "n_landmarks": len(tensors["landmarks"]),
+        "is_rounded": config["weights"]["dtype"] != "float32",
+        "history": history,
+        "kept": kept,
+        "losses": {name: value for name, value in found.items() if math.isfinite(value)},
+        # A kernel is asked about held-out samples only.
+        "is_held_out": bool(history.kernel_gain),
+        "gains": [] if kept is None else list(zip(history.bandwidths, kept.gain, history.kernel_gain, strict=False)),
+        "warning": linear_phase(history),
+    }

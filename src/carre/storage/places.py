@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from carre.backend.surroundings import plain_surroundings
 from carre.boundary import ArgumentError
-from carre.files import AnyPath
+from carre.files import AnyPath, needed
 from carre.fitting import choose_device
 from carre.geometry import Geometry
 from carre.storage.folder import CARD, CONFIG, as_path, read, save
@@ -175,11 +175,7 @@ def push_to_hub(
     """
     if not isinstance(repo_id, str) or re.fullmatch(f"({_NAME}/)?{_NAME}", repo_id) is None:
         raise ArgumentError("repo_id", "be a name on the hub, like 'somebody/circle'", got=repr(repo_id))
-    try:
-        from huggingface_hub import HfApi  # noqa: PLC0415
-    except ImportError as error:
-        raise ImportError("the hub needs huggingface_hub; run: pip install 'carre[hub]'") from error
-    api = HfApi(token=token)
+    api = needed("huggingface_hub", "the hub needs huggingface_hub", "hub").HfApi(token=token)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / repo_id.rpartition("/")[2]
         save(geometry, folder, dtype=dtype, n_landmarks=n_landmarks, card=card)

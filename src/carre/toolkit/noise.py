@@ -87,14 +87,14 @@ def estimate_noise(samples: Any, *, generator: torch.Generator | None = None) ->
     samples = samples if isinstance(samples, Rows) else as_points(samples, name="samples").tensor.detach()
     n, dim = samples.shape
     if n < _FEWEST_SAMPLES:
-        return _nothing(f"fewer than {_FEWEST_SAMPLES} samples do not tell")
+        return NoiseEstimate(reason=f"fewer than {_FEWEST_SAMPLES} samples do not tell")
     if not _LEAST_DIM <= dim <= _LARGEST_DIM:
-        return _nothing(f"it is looked for in {_LEAST_DIM} to {_LARGEST_DIM} dimensions, not in {dim:,}")
+        return NoiseEstimate(reason=f"it is looked for in {_LEAST_DIM} to {_LARGEST_DIM} dimensions, not in {dim:,}")
     generator = torch.Generator(samples.device).manual_seed(0) if generator is None else generator
     order = torch.randperm(n, generator=generator, device=samples.device)[:_MOST_SAMPLES]
     seen = _spectra(samples[order].double())
     if len(seen) < 2:
-        return _nothing("samples have too few neighbors")
+        return NoiseEstimate(reason="samples have too few neighbors")
     return _judge(seen, n)
 
 
@@ -190,29 +190,26 @@ def _judge(seen: list[_Seen], n_samples: int) -> NoiseEstimate:
         sigma, lower = last.sigma, last.spectrum[-count:]
         floor = float(lower.mean())
         if floor < _LEAST_FLOOR:
-            return _nothing(f"across the data samples differ by less than {_LEAST_FLOOR**0.5 * sigma:.2g}")
+            return NoiseEstimate(reason=f"across the data samples differ by less than {_LEAST_FLOOR**0.5 * sigma:.2g}")
         if floor >= 1 or float(lower[-1]) < _LEAST_ISOTROPY * float(lower[0]):
-            return _nothing("what is left across the data is not the same in all directions")
+            return NoiseEstimate(reason="what is left across the data is not the same in all directions")
         values.append(sigma * math.sqrt(floor / (1 - floor)))
         drift = values[-1] / values[-2] - 1 if len(values) > 1 else -math.inf
         # Of few neighbors in many dimensions it is a little too large, and falls; curvature makes it rise.
         if drift >= -_MOST_DRIFT:
             break
     if abs(drift) > _MOST_DRIFT:
-        return _nothing("what is left across the data changes with the scale: it may be curvature")
+        return NoiseEstimate(reason="what is left across the data changes with the scale: it may be curvature")
     if last.evenness < _LEAST_EVENNESS:
-        return _nothing("what is left across the data is not the same everywhere")
+        return NoiseEstimate(reason="what is left across the data is not the same everywhere")
     # A clean eigenvalue is 1 − (s²/σ²)(1 − λ), with s² = σ² + τ² and s²/σ² = 1/(1 − ν) [THEORY §11].
     first = seen[len(values) - 2].spectrum
     clean = 1 - (1 - first) / (1 - float(first[-count:].mean()))
     if float(clean[0]) < _TANGENT_ABOVE:
-        return _nothing("no direction stands out from the others: a cloud, or a dimension near that of the space")
+        reason = "no direction stands out from the others: a cloud, or a dimension near that of the space"
+        return NoiseEstimate(reason=reason)
     chance = values[-1] / math.sqrt(2 * count * n_samples)
     scales = " and ".join(f"{one.sigma:.3g}" for one in seen[len(values) - 2 : len(values)])
     reason = f"the lower {count} of {dim} directions vary alike, at σ = {scales}"
     n_directions = int((clean > _STANDS_OUT_ABOVE).sum())
     return NoiseEstimate(values[-1], math.hypot(chance, drift * values[-1]), n_directions, reason)
-
-
-def _nothing(reason: str) -> NoiseEstimate:
-    return NoiseEstimate(reason=reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -185,7 +186,7 @@ class _Samples:
     def __init__(self, question: Question, samples: Float[Tensor, "n dim"]) -> None:
         field = bare(question.asked)
         self.noise, self.hull_dim = 0.0, field.dim
-        self.inside = _as_they_are
+        self.inside: Callable[[Tensor], Tensor] = lambda points: points
         if isinstance(field, NeuralField) and field.noise > 0:
             self.noise, self.hull_dim = field.noise, field.frame.hull_dim
             self.inside = field.frame.to(samples).project
@@ -321,10 +322,6 @@ def residuals(
         found, total = (found - floor) / (1 - floor), (total - floor * hull_dim) / (1 - floor)
     left_out = total - found.sum()
     return float((found - spectrum.values.mean(0)).abs().sum() / found.sum()), float(left_out)
-
-
-def _as_they_are(points: Tensor) -> Tensor:
-    return points
 
 
 def _inside(field: MetricField, vectors: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:

@@ -28,11 +28,4 @@ __all__ = [
     "train",
 ]
 
-check_room(
-    __name__,
-    but=(
-        "Evaluation",
-        "History",
-        "Progress",
-    ),
-)
+check_room(__name__, but=("Evaluation", "History", "Progress"))

@@ -34,10 +34,6 @@ class Schedule:
     more learning brings nothing, or when what is left of the budget is needed for decay and polish. Both last as long,
     measured by what went before, however early that was. A decay in which all gets worse is cut short: few samples are
     being learned by heart.
-
-    Args:
-        config: Budget and recipe.
-        polishes: Whether there is a polish.
     """
 
     def __init__(self, config: TrainingConfig, *, polishes: bool) -> None:

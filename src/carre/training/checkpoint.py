@@ -306,13 +306,20 @@ def _agree(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+def state_of(model: nn.Module, purpose: str) -> dict[str, Tensor]:
+    """Return the state of a network, which has to consist of tensors."""
+    state: dict[str, Tensor] = model.state_dict()
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            must, got = f"keep nothing but tensors in its state_dict {purpose}", f"{type(value).__name__} in {name!r}"
+            remedy = "Keep it in the constructor of the network, or in a buffer"
+            raise ArgumentError("network", must, got=got, remedy=remedy)
+    return state
+
+
 def _network(model: nn.Module) -> str:
     """Name a network by the shapes of its weights: their values are in the file."""
-    for name, value in model.state_dict().items():
-        if not isinstance(value, Tensor):
-            must, got = "keep nothing but tensors in its state_dict for a checkpoint", type(value).__name__
-            remedy = "Keep it in the constructor of the network, or in a buffer"
-            raise ArgumentError("network", must, got=f"{got} in {name!r}", remedy=remedy)
+    state_of(model, "for a checkpoint")
     found = [(name, *value.shape) for name, value in [*model.named_parameters(), *model.named_buffers()]]
     count = sum(value.numel() for value in model.parameters())
     short = hashlib.sha256(json.dumps(found).encode()).hexdigest()[:8]

@@ -263,7 +263,8 @@ class _Run:
             self._evaluate(spent)
         if is_last or (schedule.worsened == spent and not history.stop_reason):
             self._finish_phase()
-        if is_evaluated or self._is_overdue():
+        # As the first process sees it.
+        if is_evaluated or (self._is_late() if self.everyone.size == 1 else self._heard.overdue):
             self.write()
         if self._heard.stop:
             self.write()
@@ -402,11 +403,8 @@ class _Run:
         shapes = {value.shape for value in past.values()}
         return not shapes or (len(shapes) == 1 and shapes.pop()[:-1] == pairs)
 
-    def _is_overdue(self) -> bool:
-        """Say whether the last write is long ago, as the first process sees it."""
-        return self._is_late() if self.everyone.size == 1 else bool(self._heard.overdue)
-
     def _is_late(self) -> bool:
+        """Say whether the last write is long ago."""
         return self.checkpoint is not None and time.monotonic() - self._last >= self.checkpoint.every
 
     def write(self) -> None:
