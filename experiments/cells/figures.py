@@ -111,7 +111,7 @@ def draw_velocities(results: dict[str, Any], n_components: int) -> Figure:
         values = found["means"][name]
         left.plot(range(1, len(values) + 1), values, style, color=color, label=name)
     left.set(xlabel="directions d", ylabel="share of |velocity|²", ylim=(0, 1))
-    left.legend(fontsize=7, loc="lower right", bbox_to_anchor=(1.02, 0.0))
+    left.legend(fontsize=7, loc="lower right", frameon=True, framealpha=1, edgecolor="white")
     left.set_title(f"within {n_components} components", fontsize=9)
     for d in (1, 2, 5):
         for kind, color in (("by bandwidth", BLUE), ("by neighbors", ORANGE)):

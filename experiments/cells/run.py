@@ -77,7 +77,7 @@ def main(argv: list[str] | None = None) -> int:
         page = HERE / "README.md"
         text = page.read_text(encoding="utf-8")
         for name, table in TABLES.items():
-            text = fill(text, name, table(results))
+            text = fill(text, name, table(json.loads(as_text(results))))
         write(page, text)
     return 0
 

@@ -60,12 +60,14 @@ def compare(bodies: Bodies, geometries: list[carre.Geometry], n_components: int)
         best[kind], settings[kind] = zip(*(chosen(run, *halves) for run in runs), strict=True)
     default = [shares(np.asarray(geometry.tangent_basis(points, most)), velocity)[halves[1]] for geometry in geometries]
     of_all = shares(everywhere, velocity)[halves[1]]
-    difference = np.mean(best["learned"], axis=0) - best["local PCA"][0]
+    usual = kinds["local PCA"][0][USUAL][halves[1]]
+    by_label = paired(np.mean(best["learned"], axis=0) - best["local PCA"][0])
+    without = paired(np.mean(default, axis=0) - usual)
     means = {
         "learned": np.mean(best["learned"], axis=(0, 1)),
         "learned, σ without labels": np.mean(default, axis=(0, 1)),
         "local PCA": best["local PCA"][0].mean(0),
-        f"local PCA, k = {USUAL}": kinds["local PCA"][0][USUAL][halves[1]].mean(0),
+        f"local PCA, k = {USUAL}": usual.mean(0),
         "global PCA": of_all.mean(0),
         "random": np.arange(1, most + 1) / n_components,
     }
@@ -74,8 +76,8 @@ def compare(bodies: Bodies, geometries: list[carre.Geometry], n_components: int)
         "components": n_components,
         "share of velocity": float((velocity**2).sum() / (bodies.velocity**2).sum()),
         "means": {name: values.tolist() for name, values in means.items()},
-        "difference": difference.mean(0).tolist(),
-        "half of interval": (NORMAL * difference.std(0, ddof=1) / np.sqrt(len(difference))).tolist(),
+        "learned − local PCA": by_label,
+        "without labels": without,
         "by seed": [run.mean(0).tolist() for run in best["learned"]],
         "cosine": {name: float(np.sqrt(best[name][0][:, 0]).mean()) for name in kinds},
         "neighbors": list(settings["local PCA"][0]),
@@ -91,6 +93,12 @@ def compare(bodies: Bodies, geometries: list[carre.Geometry], n_components: int)
             for t in np.unique(day)
         },
     }
+
+
+def paired(differences: np.ndarray) -> list[list[float]]:
+    """Return the mean of what differs from cell to cell, and half of its interval at 95 %, for each d."""
+    half = NORMAL * differences.std(0, ddof=1) / np.sqrt(len(differences))
+    return np.stack([differences.mean(0), half], 1).tolist()
 
 
 def learned(geometry: carre.Geometry, points: np.ndarray, velocity: np.ndarray, most: int) -> dict[float, np.ndarray]:
