@@ -113,7 +113,7 @@ def draw_velocities(results: dict[str, Any], n_components: int) -> Figure:
     left.set(xlabel="directions d", ylabel="share of |velocity|²", ylim=(0, 1))
     left.legend(fontsize=7, loc="lower right", frameon=True, framealpha=1, edgecolor="white")
     left.set_title(f"within {n_components} components", fontsize=9)
-    for d in (1, 2, 5):
+    for d in (d for d in (1, 2, 5) if d <= len(found["means"]["learned"])):
         for kind, color in (("by bandwidth", BLUE), ("by neighbors", ORANGE)):
             settings = np.array([float(s) for s in found[kind]])
             values = [row[d - 1] for row in found[kind].values()]

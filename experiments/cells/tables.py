@@ -79,12 +79,15 @@ def velocity_table(results: dict[str, Any]) -> str:
     """Which share of the velocity lies inside d directions."""
     text = head(["components", "directions of", *(f"d = {d}" for d in DIRECTIONS), "settings for these d"])
     for name, found in components(results):
-        means = {method: [found["means"][method][d - 1] for d in DIRECTIONS if d <= int(name)] for method in METHODS}
+        means = {
+            method: [found["means"][method][d - 1] for d in DIRECTIONS if d <= len(found["means"][method])]
+            for method in METHODS
+        }
         best = np.max(list(means.values()), axis=0)
         for method, values in means.items():
             said = [f"**{v:.3f}**" if v > top - 5e-4 else f"{v:.3f}" for v, top in zip(values, best, strict=True)]
             said += ["–"] * (len(DIRECTIONS) - len(values))
-            text += row([name, method, *said, setting(found, method, int(name))])
+            text += row([name, method, *said, setting(found, method, len(found["means"][method]))])
         for key, called in PAIRED.items():
             gaps = [f"{100 * gap:+.1f} ± {100 * half:.1f}" for gap, half in found[key]]
             gaps = [gaps[d - 1] if d <= len(gaps) else "–" for d in DIRECTIONS]

@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parents[2] / "experiments" / "cells"
 RISING = {"erythroid": ("GATA1", "KLF1", "HBB", "CA1"), "monocyte": ("MPO", "ELANE", "CSF1R"), "dendritic": ("IRF8",)}
 
 
-def counts_of_a_tree(n_cells=360, n_others=400):
+def counts_of_a_tree(n_cells=240, n_others=250):
     """Counts of genes along three branches that leave one stem, and names of cells and genes."""
     rng = np.random.default_rng(0)
     genes = [*MARKERS, *(f"G{k}" for k in range(n_others))]
@@ -64,10 +64,10 @@ def test_the_page_finds_the_genes_of_the_tree(capsys):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_experiment_runs_from_files_and_writes_results_and_pictures(file, tmp_path):
     rng = np.random.default_rng(0)
-    angle = rng.uniform(0, 2 * np.pi, 200)
+    angle = rng.uniform(0, 2 * np.pi, 120)
     circle, onwards = (np.stack([f(angle), g(angle)], 1) for f, g in ((np.cos, np.sin), (np.sin, np.cos)))
     onwards[:, 0] *= -1
-    stored = {"pcs": circle @ np.eye(2, 4), "velocity": onwards @ np.eye(2, 4), "time": np.arange(200) % 5}
+    stored = {"pcs": circle @ np.eye(2, 4), "velocity": onwards @ np.eye(2, 4), "time": np.arange(120) % 5}
     np.savez(tmp_path / "bodies.npz", **stored)
     told = ["--embryoid", str(tmp_path / "bodies.npz"), "--components", "4", "--seeds", "1", "--steps", "60"]
     assert main([*told, "--marrow", str(file), "--out", str(tmp_path / "out")]) == 0
