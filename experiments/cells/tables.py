@@ -79,29 +79,28 @@ def velocity_table(results: dict[str, Any]) -> str:
     """Which share of the velocity lies inside d directions."""
     text = head(["components", "directions of", *(f"d = {d}" for d in DIRECTIONS), "settings for these d"])
     for name, found in components(results):
-        means = {
-            method: [found["means"][method][d - 1] for d in DIRECTIONS if d <= len(found["means"][method])]
-            for method in METHODS
-        }
+        # All directions hold all of it, whoever chose them.
+        directions = [d for d in DIRECTIONS if d < int(name) and d <= len(found["means"]["learned"])]
+        means = {method: [found["means"][method][d - 1] for d in directions] for method in METHODS}
         best = np.max(list(means.values()), axis=0)
         for method, values in means.items():
             said = [f"**{v:.3f}**" if v > top - 5e-4 else f"{v:.3f}" for v, top in zip(values, best, strict=True)]
             said += ["–"] * (len(DIRECTIONS) - len(values))
-            text += row([name, method, *said, setting(found, method, len(found["means"][method]))])
+            text += row([name, method, *said, setting(found, method, directions)])
         for key, called in PAIRED.items():
-            gaps = [f"{100 * gap:+.1f} ± {100 * half:.1f}" for gap, half in found[key]]
-            gaps = [gaps[d - 1] if d <= len(gaps) else "–" for d in DIRECTIONS]
+            pairs = [found[key][d - 1] for d in directions]
+            gaps = [f"{100 * gap:+.1f} ± {100 * half:.1f}" for gap, half in pairs]
+            gaps += ["–"] * (len(DIRECTIONS) - len(gaps))
             text += row([name, called, *gaps, "points, 95 %"])
     return text
 
 
-def setting(found: dict[str, Any], method: str, most: int) -> str:
+def setting(found: dict[str, Any], method: str, directions: list[int]) -> str:
     """Say which σ or k was taken."""
-    directions = [d - 1 for d in DIRECTIONS if d <= most]
     if method == "learned":
-        return "σ " + ", ".join(f"{found['bandwidths'][0][d]:.2g}" for d in directions)
+        return "σ " + ", ".join(f"{found['bandwidths'][0][d - 1]:.2g}" for d in directions)
     if method == "local PCA":
-        return "k " + ", ".join(f"{found['neighbors'][d]:.0f}" for d in directions)
+        return "k " + ", ".join(f"{found['neighbors'][d - 1]:.0f}" for d in directions)
     if method == "learned, σ without labels":
         return "σ " + ", ".join(f"{s:.2g}" for s in found["default"])
     return ""

@@ -84,10 +84,10 @@ def test_shares_and_local_pca_of_a_circle_are_exact():
 
 
 def test_the_best_is_bold_whoever_it_is():
-    means = dict.fromkeys(METHODS, [0.2] * 5)
-    found = {"means": means | {"local PCA": [0.9] * 5}, **dict.fromkeys(PAIRED, [[-0.7, 0.01]] * 5)}
-    found |= {"bandwidths": [[1.0] * 5], "neighbors": [30] * 5, "default": [0.5]}
-    rows = velocity_table({"bodies": {"5": found}}).splitlines()
+    means = dict.fromkeys(METHODS, [0.2] * 10)
+    found = {"means": means | {"local PCA": [0.9] * 10}, **dict.fromkeys(PAIRED, [[-0.7, 0.01]] * 10)}
+    found |= {"bandwidths": [[1.0] * 10], "neighbors": [30] * 10, "default": [0.5]}
+    rows = velocity_table({"bodies": {"6": found}}).splitlines()
     assert [row.split("|")[2].strip() for row in rows if "**" in row] == ["local PCA"]
 
 
@@ -109,7 +109,7 @@ def test_what_the_pages_say_of_the_first_fit_is_so():
         assert order["GATA1"] <= order["KLF1"] < order["HBB"] - 0.2
     assert max(ways["dendritic"]["genes"]["MPO"]) > ways["dendritic"]["genes"]["MPO"][-1] + 0.5
     assert all(way["nearest cell, path"] < 0.6 * way["nearest cell, line"] for way in ways.values())
-    assert all(gap - half > 0.05 for gap, half in within["without labels"])
+    assert all(gap - half > 0.03 for gap, half in within["without labels"])
     assert all(gap > 0 for gap, _ in within["learned − local PCA"])
 
 
