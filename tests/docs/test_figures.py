@@ -47,13 +47,13 @@ def test_the_dimension_of_the_noisy_curve_is_two_then_one_then_none():
 
 
 @pytest.mark.slow
-def test_the_pictures_of_paths_and_optimization_show_what_their_titles_say():
+def test_the_pictures_of_paths_and_of_curvature_show_what_their_titles_say():
     figures = module_of("how_to_figures")
     with mpl.rc_context():
         around, between = figures.draw_paths().axes
         curvature = figures.draw_curvature().axes[1]
     said = [text.get_text() for axes in (around, between) for text in axes.get_legend().get_texts()]
-    assert [" connected" in label for label in said[:2]] == [True, False]
+    assert ["not connected" in label for label in said[:2]] == [False, True]
     assert said[2] == "connected: False"
     exact, found = curvature.lines[0].get_xydata(), curvature.collections[0].get_offsets()
     assert np.abs(np.interp(found[:, 0], *exact.T) - found[:, 1]).max() < 0.05
