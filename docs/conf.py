@@ -22,7 +22,7 @@ extensions = [
     "reference",
     "tutorials",
 ]
-exclude_patterns = ["_build", "_extensions", "conf.py", "figures.py", "house.py"]
+exclude_patterns = ["_build", "_extensions", "conf.py", "figures.py", "house.py", "how_to_figures.py"]
 highlight_language = "none"
 # Dashes only: quotes stay as they are typed, since primes and code need them.
 smartquotes_action = "D"
@@ -46,6 +46,7 @@ mirrored_pages = {
     "results/map": "experiments/map/README.md",
     "results/recipe": "experiments/recipe/README.md",
     "results/attack": "experiments/attack/README.md",
+    "results/cells": "experiments/cells/README.md",
     "results/sphere_gpu_tables": "experiments/sphere/gpu/tables.md",
     "results/sphere_cpu_tables": "experiments/sphere/cpu/tables.md",
     "results/sphere_uneven_tables": "experiments/sphere/uneven/tables.md",

@@ -13,7 +13,11 @@ pytestmark = [pytest.mark.filterwarnings("ignore::UserWarning")]
 
 WITH_CODE = [page for page in pages() if blocks(page)]
 # Pages that are run by tests of their own.
-RUN_ELSEWHERE = {"command_line.md": "cli/test_page.py", "report.md": "report/test_report_docs.py"}
+RUN_ELSEWHERE = {
+    "command_line.md": "cli/test_page.py",
+    "report.md": "report/test_report_docs.py",
+    "tutorials/cells.md": "docs/test_cells.py",
+}
 # Blocks that are shown and not run, by page: they need a cluster.
 NOT_RUN: dict[str, int] = {"how_to/large_data.md": 2}
 
@@ -162,7 +166,7 @@ def test_the_code_of_a_page_runs_and_finds_what_it_says(page, capsys):
 def test_pages_that_are_run_elsewhere_are_run_there(page):
     text = (DOCS.parent / "tests" / RUN_ELSEWHERE[page]).read_text(encoding="utf-8")
     assert page in text
-    assert "exec(" in text
+    assert "exec(" in text or "run(" in text
 
 
 def test_pages_with_findings_exist():

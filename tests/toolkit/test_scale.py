@@ -144,6 +144,19 @@ def test_without_a_gap_scales_below_the_distance_between_samples_are_not_chosen(
     assert 0.2 <= profile.bandwidth[profile.chosen] < 0.4
 
 
+def test_without_a_clear_gap_the_reason_names_the_scale_of_the_widest(rng):
+    """Deviations 2^0, 2^½, …: eigenvalues fall gradually, by at most 0.17 on one side of the scale."""
+    spread = Gaussian(torch.zeros(8, dtype=torch.float64), torch.diag(2.0 ** torch.arange(8, dtype=torch.float64)))
+    samples, grid = spread.sample(300, generator=rng), np.geomspace(0.05, 5.0, 13)
+    profile = choose_bandwidth(ExactField(spread), samples, grid, supported_from=0.2, generator=rng)
+    widest = profile.gap.argmax()
+    assert widest != profile.chosen
+    assert (
+        f"no scale has a clear spectral gap (at most {profile.gap[widest]:.2f}, at σ = {grid[widest]:.3g})"
+        in profile.reason
+    )
+
+
 def test_a_rank_that_may_cut_hides_the_noise_but_not_from_the_denoiser(rng):
     """With rank = d, G is a perfect projector far below the noise, too. What the rank leaves out, residuals have."""
     noisy = Sphere(2).embed(6, generator=rng).noisy(0.05)

@@ -159,8 +159,9 @@ def choose_bandwidth(
         eligible = supported if supported.any() else admissible & ~is_cut
         chosen = int(np.where(eligible, idempotency, np.inf).argmin())
         of_those = f"of those at which samples have neighbors (σ ≥ {supported_from:.3g}), " if supported.any() else ""
-        reason = f"no scale has a clear spectral gap (at most {widest:.2f}); {of_those}this one makes G most nearly "
-        reason += "a projector"
+        where = grid[np.where(admissible, gap, -np.inf).argmax()]
+        reason = f"no scale has a clear spectral gap (at most {widest:.2f}, at σ = {where:.3g}); {of_those}"
+        reason += "this one makes G most nearly a projector"
     else:
         chosen = int(np.where(admissible, clipped[:, -1], np.inf).argmin())
         reason = f"rank {eigenvalues.shape[1]} may cut dimensions off at every scale, least here. Raise rank"
