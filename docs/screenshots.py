@@ -1,8 +1,8 @@
 """Take the pictures of the page on the report: `python docs/screenshots.py` writes docs/images/report/*.png.
 
-Chromium is taken from PATH. Digits and wine ship with scikit-learn, the pictures are drawn here, and the single cells are
-those of a source distribution, which `pip download --no-deps --no-binary :all: palantir==1.4.2` fetches: give the folder
-it lies in by `--cells`, or they are left out. Fits are kept in `--work`, and reports are written anew.
+Chromium is taken from PATH. Digits, nuclei and wine ship with scikit-learn, the pictures are drawn here, and the single
+cells are those of a source distribution, which `pip download --no-deps --no-binary :all: palantir==1.4.2` fetches: give
+the folder it lies in by `--cells`, or they are left out. Fits are kept in `--work`, and reports are written anew.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.decomposition import PCA
+from sklearn.model_selection import train_test_split
 
 import carre
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "docs" / "images"
 # So much of a page is shown, of a window so wide.
-WINDOWS = {"1280": (1280, 1600), "360": (360, 1600)}
+WINDOWS = {"1280": (1280, 1600), "360": (360, 2400)}
 LARGEST = 200_000
 N_CELLS, N_COMPONENTS, N_GENES = 2000, 20, 1500
 
 
 def digits() -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """What `carre demo` shows."""
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
-
     train, test, _, labels = train_test_split(
         *load_digits(return_X_y=True), test_size=0.2, stratify=load_digits().target, random_state=0
     )
@@ -41,10 +41,18 @@ def digits() -> tuple[Any, dict[str, Any], dict[str, Any]]:
     return train, {"rank": 40, "max_steps": 1000, "width": 128}, shown
 
 
+def nuclei() -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """The other page of `carre demo`: three measures of one size."""
+    data = load_breast_cancer()
+    columns = [0, 2, 3]
+    table = carre.Table(data.data[:, columns], names=tuple(data.feature_names[columns].tolist()))
+    shown = {"columns": {"tumor": data.target_names[data.target]}, "labels": "tumor"}
+    settings = {"scale": "standardize", "max_steps": 400, "width": 64, "bandwidth": 0.15}
+    return table, settings, shown | {"title": "The size of the nuclei of 569 tumors"}
+
+
 def wine() -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """A table with a column that names the rows, and one of classes."""
-    from sklearn.datasets import load_wine
-
     found = load_wine(as_frame=True)
     beside = {"id": [f"w{row:03d}" for row in range(len(found.data))], "cultivar": found.target_names[found.target]}
     shown = {"X": found.data, "columns": beside, "labels": "cultivar", "title": "178 wines"}
@@ -66,8 +74,7 @@ def pictures() -> tuple[Any, dict[str, Any], dict[str, Any]]:
 
 def cells(folder: Path) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """Bone marrow: counts, log-normalized, along their leading principal axes."""
-    import anndata
-    from sklearn.decomposition import PCA
+    import anndata  # noqa: PLC0415
 
     with tarfile.open(next(folder.glob("palantir-*.tar.gz"))) as archive, tempfile.NamedTemporaryFile() as file:
         (name,) = (name for name in archive.getnames() if name.endswith("marrow_sample_scseq_counts.h5ad"))
@@ -80,7 +87,8 @@ def cells(folder: Path) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     some = np.random.default_rng(0).permutation(len(axes))[:N_CELLS]
     genes = {gene: counts[some, table.var_names.get_loc(gene)] for gene in ("CD34", "MPO", "GATA1", "IRF8")}
     beside = {"cell": table.obs_names[some].to_numpy(), **genes}
-    return axes[some], {"max_steps": 800}, {"columns": beside, "title": "2,000 cells of bone marrow"}
+    components = carre.Table(axes[some], names=tuple(f"PC{k + 1}" for k in range(N_COMPONENTS)))
+    return components, {"max_steps": 800}, {"columns": beside, "title": "2,000 cells of bone marrow"}
 
 
 def report(name: str, work: Path, data: tuple[Any, dict[str, Any], dict[str, Any]]) -> Path:
@@ -107,15 +115,20 @@ def compact(screenshot: Path, height: int, path: Path) -> None:
 def main() -> None:
     """Take all pictures, or those that are named."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("names", nargs="*", help="digits, wine, cells, pictures; all if left out")
+    parser.add_argument("names", nargs="*", help="digits, nuclei, wine, pictures, cells; all if left out")
     parser.add_argument("--cells", type=Path, help="folder with the source distribution of palantir")
     parser.add_argument("--work", type=Path, default=ROOT / "demo" / "screenshots", help="folder for fits and pages")
     given = parser.parse_args()
-    kinds: dict[str, Callable[[], Any]] = {"digits": digits, "wine": wine, "pictures": pictures}
+    kinds: dict[str, Callable[[], Any]] = {
+        "digits": digits,
+        "nuclei": nuclei,
+        "wine": wine,
+        "pictures": pictures,
+    }
     if given.cells is not None:
         kinds["cells"] = lambda: cells(given.cells)
     sys.path.insert(0, str(ROOT))
-    from tests.report.browser import Browser
+    from tests.report.browser import Browser  # noqa: PLC0415
 
     (OUT / "report").mkdir(exist_ok=True)
     given.work.mkdir(parents=True, exist_ok=True)

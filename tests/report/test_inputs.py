@@ -81,6 +81,7 @@ IDS = {
     "large": (np.arange(120) ** 2, False),
     "ages": (np.arange(120) // 2, False),
     "kinds": (["a", "b"] * 60, False),
+    "missing": ([None, *range(119)], False),
 }
 
 

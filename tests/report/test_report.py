@@ -295,7 +295,6 @@ def test_one_column_is_stacked_and_has_no_directions_to_draw():
     assert "Which columns move together?" not in text
     np.testing.assert_array_equal(content.map.places[:, 0], column()[:, 0])
     assert len(np.unique(content.map.places, axis=0)) == len(column())
-    assert content.map.is_flat
     assert 'class="board wide"' in text
 
 

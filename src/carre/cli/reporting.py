@@ -27,8 +27,8 @@ _MOST_COLUMNS = 20
 # The default rank, 14, would cut the dimension off: digits have many directions, ever weaker, and no gap.
 _STEPS, _WIDTH, _RANK = 1000, 128, 40
 _TITLE = "The geometry of handwritten digits"
-# Three measures of one size. Finer than this scale, in deviations, the shape of a nucleus is a second direction.
-_NUCLEI, _NUCLEI_STEPS, _NUCLEI_SIGMA = ("mean radius", "mean perimeter", "mean area"), 400, 0.15
+# Radius, perimeter and area. Finer than this scale, in deviations, the shape of a nucleus is a second direction.
+_NUCLEI, _NUCLEI_STEPS, _NUCLEI_SIGMA, _NUCLEI_TITLE = (0, 2, 3), 400, 0.15, "The size of the nuclei of 569 tumors"
 
 
 def report(
@@ -190,7 +190,8 @@ def demo(
     """Learn the geometry of real data of two kinds, and write a report on each: about a minute on two cores.
 
     The 1,797 digits of scikit-learn have 64 pixels and no sharp dimension. Four fifths are learned from, report.html is
-    on the rest. Radius, perimeter and area of the cell nuclei of 569 tumors are of one dimension, their size: nuclei.html.
+    on the rest. Radius, perimeter and area of the cell nuclei of 569 tumors are of one dimension, their size:
+    nuclei.html.
 
     \b
     Examples:
@@ -233,23 +234,15 @@ def _nuclei(page: Path, steps: int, *, quiet: bool) -> dict[str, Any]:
     from sklearn.datasets import load_breast_cancer  # noqa: PLC0415
 
     data = load_breast_cancer()
-    chosen = [data.feature_names.tolist().index(name) for name in _NUCLEI]
-    table = carre.Table(data.data[:, chosen], names=_NUCLEI)
-    options: dict[str, Any] = {"scale": "standardize", "max_steps": steps, "width": 64, "random_state": 0}
+    table = carre.Table(data.data[:, list(_NUCLEI)], names=tuple(data.feature_names[list(_NUCLEI)].tolist()))
+    options: dict[str, Any] = {"scale": "standardize", "bandwidth": _NUCLEI_SIGMA, "max_steps": steps, "width": 64}
     with progress("fit", quiet=quiet) as tell:
-        geometry = carre.fit(table, bandwidth=_NUCLEI_SIGMA, **options, verbose=not quiet, progress=tell)
-    tumors = {"columns": {"tumor": data.target_names[data.target]}, "labels": "tumor"}
-    title = f"The size of the nuclei of {len(table.values)} tumors"
+        geometry = carre.fit(table, random_state=0, **options, verbose=not quiet, progress=tell)
+    shown = {"columns": {"tumor": data.target_names[data.target]}, "labels": "tumor", "title": _NUCLEI_TITLE}
     with progress("report", quiet=quiet) as tell:
-        carre.write_report(geometry, table, page, **tumors, title=title, command=COMMAND.get(), progress=tell)
-    estimate, checked = geometry.estimate_dimension(table), geometry.check(table)
-    return {
-        "dimension": estimate.value,
-        "dimension_interval": list(estimate.interval),
-        "bandwidth": geometry.bandwidth,
-        "valid": float(checked.valid.mean()),
-        "report": str(page),
-    }
+        carre.write_report(geometry, table, page, **shown, command=COMMAND.get(), progress=tell)
+    dimension, valid = geometry.estimate_dimension(table).value, float(geometry.check(table).valid.mean())
+    return {"dimension": dimension, "bandwidth": geometry.bandwidth, "valid": valid, "report": str(page)}
 
 
 def _measure(geometry: carre.Geometry, test: np.ndarray, labels: np.ndarray) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def histogram_axes(shares: Mapping[int, float]) -> ChartAxes:
     """Make room for the shares of the dimensions that occur at a scale."""
     # A few bars are as wide as others are.
     first = max(0, min(shares) - max(0, _FEWEST_BARS - (max(shares) - min(shares))) // 2)
-    last = max(max(shares), first + _FEWEST_BARS)
+    last = max(*shares, first + _FEWEST_BARS)
     # Few heights of the axis, so that scales can be compared.
     top = next(height for height in (0.28, 0.56, 1.12) if max(shares.values()) <= 0.92 * height)
     y_ticks = {value: f"{value:.0%}" for value in _ticks(0.0, top)}

@@ -53,11 +53,6 @@ class ScaleTable:
         """The mean local dimension at each scale."""
         return np.array([row[row >= 0].mean() for row in self.dimension])
 
-    @property
-    def dimensions(self) -> list[int]:
-        """Which local dimensions there are, at any scale, ascending."""
-        return sorted(set().union(*self.shares))
-
     @cached_property
     def shares(self) -> list[dict[int, float]]:
         """Which share of the measured points has which dimension, at each scale."""
@@ -82,12 +77,6 @@ class PointMap:
     note: str
     arrow_points: np.ndarray
     arrows: np.ndarray
-
-    @property
-    def is_flat(self) -> bool:
-        """Whether the map is less than half as high as wide."""
-        width, height = np.ptp(self.places, axis=0)
-        return bool(height < 0.5 * width)
 
 
 @dataclass(frozen=True, eq=False)

@@ -187,10 +187,10 @@ def _as_columns(given: Any) -> dict[Any, Any]:
 def _beside(given: Any, n: int, name: Any) -> Column:
     """Accept a column beside the data, and see whether it only tells the rows apart."""
     column = as_column(given, n, name=str(name), argument=f"columns[{name!r}]")
-    known = column.values[np.isfinite(column.values)]
-    is_different = len(known) > _FEW_ROWS and len(np.unique(known)) == len(known)
-    # Numbers of rows leave few gaps: some rows may have been left out.
-    is_counted = is_different and bool((known == known.round()).all() and np.ptp(known) < 2 * len(known))
+    values, n = column.values, len(column.values)
+    # What is missing names no row; numbers of rows leave few gaps, as some rows may have been left out.
+    is_different = n > _FEW_ROWS and bool(np.isfinite(values).all()) and len(np.unique(values)) == n
+    is_counted = is_different and bool((values == values.round()).all() and np.ptp(values) < 2 * n)
     return replace(column, is_id=is_counted if column.names is None else is_different)
 
 

@@ -106,13 +106,9 @@ def stacked(values: np.ndarray) -> np.ndarray:
         array([1., 1., 2., 3.])
     """
     span = float(np.ptp(values)) or 1.0
-    _, pile, sizes = np.unique(
-        ((values - values.min()) / span * _PILES).astype(int), return_inverse=True, return_counts=True
-    )
-    order = np.argsort(pile, kind="stable")
-    height = np.empty(len(values))
-    height[order] = 1 + np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.stack([values, height * span * min(1 / _PILES, _HIGHEST / sizes.max())], axis=1)
+    pile = ((values - values.min()) / span * _PILES).astype(int)
+    height = np.array([np.count_nonzero(pile[: k + 1] == own) for k, own in enumerate(pile)])
+    return np.stack([values, height * span * min(1 / _PILES, _HIGHEST / height.max())], axis=1)
 
 
 def principal_axes(points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
