@@ -69,7 +69,7 @@ def pictures() -> tuple[Any, dict[str, Any], dict[str, Any]]:
     images = share[:, None] * color + (1 - share[:, None]) * 0.92
     half = np.where(np.sin(angle).ravel() > 0, "below", "above")
     shown = {"columns": {"half": half, "hue": hue.ravel()}, "labels": "half", "title": "1,000 dots in color"}
-    return images.reshape(n, -1), {"max_steps": 600}, shown | {"image_shape": (3, size, size)}
+    return images.reshape(n, -1), {"max_steps": 1200}, shown | {"image_shape": (3, size, size)}
 
 
 def cells(folder: Path) -> tuple[Any, dict[str, Any], dict[str, Any]]:
