@@ -238,8 +238,9 @@ def _nuclei(page: Path, steps: int, *, quiet: bool) -> dict[str, Any]:
     options: dict[str, Any] = {"scale": "standardize", "bandwidth": _NUCLEI_SIGMA, "max_steps": steps, "width": 64}
     with progress("fit", quiet=quiet) as tell:
         geometry = carre.fit(table, random_state=0, **options, verbose=not quiet, progress=tell)
-    shown = {"columns": {"tumor": data.target_names[data.target]}, "labels": "tumor", "title": _NUCLEI_TITLE}
+    kinds = {"tumor": data.target_names[data.target]}
     with progress("report", quiet=quiet) as tell:
+        shown: dict[str, Any] = {"columns": kinds, "labels": "tumor", "title": _NUCLEI_TITLE}
         carre.write_report(geometry, table, page, **shown, command=COMMAND.get(), progress=tell)
     dimension, valid = geometry.estimate_dimension(table).value, float(geometry.check(table).valid.mean())
     return {"dimension": dimension, "bandwidth": geometry.bandwidth, "valid": valid, "report": str(page)}

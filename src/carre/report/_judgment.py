@@ -55,9 +55,9 @@ def check_points(survey: Survey) -> Checked:
     note = f"Checked at {count:,} of {len(points):,} points" + ("." if count == len(points) else ", chosen by chance.")
     if not with_samples:
         note += " To save time they were not compared with a kernel on the samples."
-    compared = found.distance * torch.nan if found.disagreement is None else found.disagreement
-    flags = (found.near_data, found.clear_spectrum, found.agrees, ~compared.isnan())
-    return Checked(some.numpy(), *(flag.cpu().numpy() for flag in flags), found.reasons, note)
+    near, clear, agrees = (flag.cpu().numpy() for flag in (found.near_data, found.clear_spectrum, found.agrees))
+    told = ~found.disagreement.isnan().cpu().numpy() if with_samples else np.zeros_like(near)
+    return Checked(some.numpy(), near, clear, agrees, told, found.reasons, note)
 
 
 def measure_curvature(survey: Survey, estimate: DimensionEstimate, checked: Checked) -> Curvature:
