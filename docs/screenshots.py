@@ -27,7 +27,7 @@ import carre
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "docs" / "images"
 # So much of a page is shown, of a window so wide.
-WINDOWS = {"1280": (1280, 1600), "360": (360, 2400)}
+WINDOWS = {"1280": (1280, 2300), "360": (360, 2400)}
 LARGEST = 200_000
 N_CELLS, N_COMPONENTS, N_GENES = 2000, 20, 1500
 

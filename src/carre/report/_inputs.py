@@ -105,7 +105,7 @@ def as_input(
     own, class_names = getattr(X, "labels", None), getattr(X, "class_names", ())
     if labels is None and is_dataset(X) and own is not None:
         labels = [class_names[label] for label in own] if class_names else own
-    beside, name = _as_columns(columns), getattr(labels, "name", None)
+    beside, name = _as_columns(columns), getattr(labels, "name", None) or "label"
     if isinstance(labels, str):
         if labels not in beside:
             must = "hold one class or number per point, or be the name of one of columns"
@@ -115,7 +115,7 @@ def as_input(
         points=points,
         units=geometry.units,
         digest=hashlib.sha256(np.ascontiguousarray(given.tensor.detach().cpu().numpy()).tobytes()).hexdigest(),
-        labels=None if labels is None else as_column(labels, n, name=name or "label", argument="labels", classes=True),
+        labels=None if labels is None else as_column(labels, n, name=str(name), argument="labels", classes=True),
         columns=tuple(_beside(values, n, name) for name, values in beside.items()),
         pairs=_as_pairs(pairs, n),
         image_shape=_as_image_shape(image_shape, geometry.sample_shape, dim),
