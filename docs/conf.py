@@ -22,7 +22,7 @@ extensions = [
     "reference",
     "tutorials",
 ]
-exclude_patterns = ["_build", "_extensions", "conf.py", "figures.py", "house.py", "how_to_figures.py"]
+exclude_patterns = ["_build", "_extensions", "conf.py", "figures.py", "house.py", "how_to_figures.py", "screenshots.py"]
 highlight_language = "none"
 # Dashes only: quotes stay as they are typed, since primes and code need them.
 smartquotes_action = "D"

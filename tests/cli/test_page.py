@@ -41,7 +41,12 @@ def test_the_page_on_the_command_line_runs(tmp_path, monkeypatch, short_reports)
         shlex.split(command)[shlex.split(command).index("--out") + 1] for command in commands if "--out" in command
     }
     assert named | {"report.html"} <= written
-    assert {path.name for path in (tmp_path / "demo").iterdir()} == {"model", "report.html", "results.json"}
+    assert {path.name for path in (tmp_path / "demo").iterdir()} == {
+        "model",
+        "nuclei.html",
+        "report.html",
+        "results.json",
+    }
     assert not any(name.endswith(".checkpoint") or name.startswith(".") for name in written)
 
 

@@ -143,8 +143,9 @@ def test_a_report_is_told_what_the_columns_are(run, tmp_path, monkeypatch):
     run("report", "model", "points.csv", "-o", tmp_path / "page.html", *more)
     ((shape, name, options),) = calls
     assert (shape, name) == ((120, 2), "page.html")
-    assert options["labels"].tolist() == ["a", "b"] * 60
-    assert list(options["columns"]) == ["energy"]
+    assert options["labels"] == "kind"
+    assert options["columns"]["kind"].tolist() == ["a", "b"] * 60
+    assert set(options["columns"]) == {"kind", "energy"}
     assert options["pairs"] == [(0, 5), (1, 2)]
     assert (options["title"], options["image_shape"]) == ("Circle", (1, 2))
     assert options["command"].startswith("carre report model points.csv")

@@ -76,6 +76,16 @@ def table_content() -> Any:
     return content_of(table_geometry(), circle(dim=10), labels=labels, columns=columns, title=f"A table {EVIL}")
 
 
+def column() -> np.ndarray:
+    """One column of numbers, in two groups."""
+    return np.concatenate([circle()[:, :1] * 0.1, 3 + circle()[:, 1:] * 0.1])
+
+
+@functools.cache
+def column_content() -> Any:
+    return content_of(fitted(column(), width=16, bandwidth=0.2, max_steps=20), column(), seconds=0.5)
+
+
 @functools.cache
 def image_content() -> Any:
     return content_of(image_geometry(), pictures(), pairs=[(0, 5)], seconds=0.5)

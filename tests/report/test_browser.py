@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -69,6 +70,10 @@ def test_it_opens_without_complaints_requests_or_overflow(browser, kind, window)
     assert [url for url in browser.requests if not url.startswith("data:")] == [page(kind).resolve().as_uri()]
     assert browser.run("document.documentElement.scrollWidth") <= window.get("size", (1280,))[0]
     assert browser.run("[...document.images].every(image => image.alt && image.complete && image.naturalWidth > 0)")
+    if window is PHONE:
+        browser.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        wide = "[...document.querySelectorAll('.table')].filter(one => one.scrollWidth > one.clientWidth + 1)"
+        assert browser.run(f"{wide}.map(one => one.getAttribute('aria-label'))") == []
 
 
 def test_the_map_is_drawn_at_the_resolution_of_the_screen(browser):
@@ -178,6 +183,38 @@ def test_colors_follow_the_choice_and_missing_values_are_named(browser):
             assert f"{EVIL} (40)" in legend
             assert "not measured or missing (1)" in legend
     assert len(seen) >= len(options) - 2
+
+
+def test_what_names_the_rows_is_read_and_not_colored_by(browser, tmp_path):
+    columns = {"plant": [f"p{k}" for k in range(120)], "kind": ["a", "b"] * 60}
+    content = content_of(plane_geometry(), circle(), columns=columns, labels="kind", pairs=0, seconds=0.5)
+    dimension = np.full_like(content.scales.dimension, 1)
+    path = tmp_path / "named.html"
+    path.write_text(render(replace(content, scales=replace(content.scales, dimension=dimension))), encoding="utf-8")
+    browser.open(path)
+    options = browser.run("[...document.getElementById('color').options].map(o => o.textContent)")
+    assert options[:4] == ["local dimension at σ", "trace at σ", "kind", "x0"]
+    assert "plant" not in options
+    # The dimension is the same everywhere: the map begins with what is not.
+    assert browser.run("document.getElementById('color').selectedOptions[0].textContent") == "kind"
+    assert "a (60)" in browser.run("document.getElementById('legend').innerText")
+    browser.run("document.getElementById('marks').focus()")
+    browser.key("ArrowRight")
+    assert re.search(r"Row (\d+)\n.*\nplant\np\1\n", readout(browser), re.DOTALL)
+
+
+def test_colors_reach_over_the_values_that_occur_at_a_scale(browser):
+    browser.open(page("table"))
+    scales = table_content().scales
+    browser.run("(s => { s.value = '0'; s.dispatchEvent(new Event('change')); })(document.getElementById('color'))")
+    for scale in range(len(scales.bandwidth)):
+        moved = f"(s => {{ s.value = '{scale}'; s.dispatchEvent(new Event('input')); }})"
+        browser.run(f"{moved}(document.getElementById('scale'))")
+        listed = browser.run("[...document.querySelectorAll('#legend li')].map(one => one.textContent)")
+        counts = {
+            int(value): int((scales.dimension[scale] == value).sum()) for value in np.unique(scales.dimension[scale])
+        }
+        assert listed == [f"{value} ({count})" for value, count in counts.items()]
 
 
 def test_switches_and_zoom_change_the_map(browser):

@@ -9,6 +9,7 @@ from tests.report.fits import circle, image_geometry, pictures, plane_geometry
 
 BAD = {
     "labels must hold one value for each of the 120 points of X; got 3": {"labels": [1, 2, 3]},
+    "labels must .* or be the name of one of columns; got 'kind'": {"labels": "kind"},
     r"columns\['age'\] must hold one value for each of the 120 points": {"columns": {"age": [1.0]}},
     "columns must map names to one value per point": {"columns": [1, 2]},
     "columns must be at most 24": {"columns": {str(k): np.zeros(120) for k in range(25)}},
@@ -69,6 +70,40 @@ def test_numbers_are_numbers_and_text_is_classes():
     assert words.names == ("a", "b")
     np.testing.assert_array_equal(words.values, [1, 0, 1])
     assert as_column([True, False], 2, name="x", argument="x").names == ("False", "True")
+
+
+IDS = {
+    "counted": (np.arange(1, 121), True),
+    "shuffled": (np.random.default_rng(0).permutation(120), True),
+    "some left out": (np.flatnonzero(np.arange(150) % 5), True),
+    "named": ([f"s{k}" for k in range(120)], True),
+    "measured": (np.linspace(0, 1, 120), False),
+    "large": (np.arange(120) ** 2, False),
+    "ages": (np.arange(120) // 2, False),
+    "kinds": (["a", "b"] * 60, False),
+    "missing": ([None, *range(119)], False),
+}
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_a_column_that_only_tells_rows_apart_is_known(kind):
+    values, is_id = IDS[kind]
+    given = as_input(plane_geometry(), circle(), columns={kind: values})
+    assert given.columns[0].is_id == is_id
+    assert given.columns[0].at(np.arange(3)).is_id == is_id
+    assert given.name_of(7).startswith("7 (" if is_id else "7")
+
+
+def test_labels_go_by_the_name_of_their_column():
+    columns = {"kind": ["a", "b"] * 60, "size": np.arange(120.0) / 7}
+    given = as_input(plane_geometry(), circle(), labels="kind", columns=columns)
+    assert given.labels.name == "kind"
+    assert [column.name for column in given.columns] == ["size"]
+    pandas = pytest.importorskip("pandas")
+    assert (
+        as_input(plane_geometry(), circle(), labels=pandas.Series(columns["kind"], name="sort")).labels.name == "sort"
+    )
+    assert as_input(plane_geometry(), circle(), labels=columns["kind"]).labels.name == "label"
 
 
 def test_few_whole_numbers_are_classes_where_they_are_labels():

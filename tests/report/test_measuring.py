@@ -81,13 +81,14 @@ def test_validity_is_that_of_the_geometry_at_the_checked_rows():
     check = plane_geometry().check(circle()[content.survey.rows[content.checked.points]])
     np.testing.assert_array_equal(content.checked.is_valid, check.valid)
     assert content.checked.reasons == check.reasons
+    np.testing.assert_array_equal(content.checked.could_tell, ~np.isnan(check.disagreement))
 
 
 def test_where_time_is_short_fewer_points_are_checked_and_without_samples():
     geometry, given = replace(plane_geometry(), verbose=False), as_input(plane_geometry(), circle())
     checked = check_points(Survey(geometry, given, np.arange(120), geometry.bandwidth, seconds=1.0, each=1.0))
     assert len(checked.points) == 20
-    assert not checked.is_compared
+    assert not checked.could_tell.any()
     assert "not compared with a kernel" in checked.note
     np.testing.assert_array_equal(checked.is_clear, geometry.check(circle()[checked.points]).clear_spectrum)
     assert checked.agrees.all()
@@ -103,7 +104,7 @@ def test_paths_are_those_between_the_rows_that_were_named():
         np.testing.assert_allclose(path.places[[0, -1]], [start, end], rtol=1e-9)
     is_rough = "Threads" in content.paths.note
     if not is_rough:
-        lengths = geometry.path(circle()[[0, 2]], circle()[[1, 3]]).arc_length()
+        lengths = geometry.path(circle()[[0, 2]], circle()[[1, 3]]).length()
         np.testing.assert_allclose([path.length for path in content.paths.found], lengths, rtol=1e-6)
 
 

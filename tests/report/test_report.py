@@ -1,6 +1,7 @@
 """The report as a file: whole, self-contained, safe, and complete without a browser."""
 
 import base64
+import io
 import itertools
 import json
 import os
@@ -11,14 +12,28 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 from carre.report import write_report
 from carre.report._charts import histogram_axes, spectrum_axes
-from carre.report._content import Checked
+from carre.report._content import Checked, Directions
 from carre.report._packing import as_json, pack_range
+from carre.report._pictures import tangent_picture
+from carre.report._survey import Survey
 from carre.report.page import render, templates
 from carre.training import Evaluation, History
-from tests.report.fits import EVIL, circle, page, plane_content, plane_geometry, table_content
+from tests.report.fits import (
+    EVIL,
+    circle,
+    column,
+    column_content,
+    content_of,
+    page,
+    plane_content,
+    plane_geometry,
+    table_content,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]
 KINDS = ["plane", "table", pytest.param("images", marks=pytest.mark.slow)]
@@ -232,25 +247,83 @@ def test_where_a_kernel_answers_every_part_says_that_the_network_has_not_resolve
     assert "The network has not resolved" not in render(content)
 
 
-def test_what_was_not_compared_is_not_counted():
-    content = plane_content()
-    row = '<th scope="row">a kernel on the samples sees another geometry</th>'
-    for is_compared in (True, False):
-        text = render(replace(content, checked=replace(content.checked, is_compared=is_compared)))
-        assert (row in text) == is_compared
+def checked_as(is_near, is_clear, agrees, could_tell) -> str:
+    """Render the page of a plane of which three points were checked."""
+    flags = (np.array(flag, dtype=bool) for flag in (is_near, is_clear, agrees, could_tell))
+    return render(replace(plane_content(), checked=Checked(np.arange(3), *flags, ("", "", ""), "")))
+
+
+def test_a_kernel_confirms_only_where_it_could_tell():
+    row = '<th scope="row">confirmed by a kernel</th><td>'
+    assert row + "1 of 2 (50%)" in checked_as([1, 1, 1], [1, 1, 1], [1, 0, 1], [1, 1, 0])
+    assert row + "–" in checked_as([1, 1, 1], [1, 1, 1], [1, 1, 1], [0, 0, 0])
 
 
 def test_what_speaks_most_often_against_points_is_said_beside_their_number():
-    yes, no = np.array([True, True, True]), np.array([False, True, False])
-    one = np.array([True, False, True])
+    yes, two, one = [1, 1, 1], [1, 0, 1], [0, 1, 0]
 
-    def said(is_near, is_clear, agrees):
-        checked = Checked(np.arange(3), is_near, is_clear, agrees, ("", "", ""), "")
-        return re.search(r"points at which nothing speaks .*", render(replace(plane_content(), checked=checked)))[0]
+    def said(*flags):
+        return re.search(r"points at which nothing speaks .*", checked_as(*flags, yes))[0]
 
-    assert "mostly: no clear gap" in said(one, no, yes)
-    assert "mostly: farther from" in said(no, one, yes)
+    assert "mostly: no clear gap" in said(yes, two, yes)
+    assert "mostly: farther from" in said(one, two, yes)
     assert "mostly" not in said(yes, yes, yes)
+
+
+def test_data_without_a_sharp_dimension_are_not_called_invalid_but_told_what_holds():
+    text = checked_as([1, 1, 1], [0, 1, 0], [1, 1, 1], [1, 1, 1])
+    assert "points at which nothing speaks" not in text
+    facts = dict(re.findall(r'<th scope="row">([^<]*)</th><td class="value">([^<]*)</td>', text))
+    assert (facts["Near the data"], facts["Sharp dimension"]) == ("100%", "33%")
+    assert '<th scope="row">valid</th><td>1 of 3 (33%)' in text
+
+
+def test_histograms_reach_over_the_dimensions_that_occur():
+    """Not up to the rank, at which the same fit counts at other scales."""
+    assert histogram_axes({9: 0.5, 19: 0.5}).x_range == (8.4, 19.6)
+    for shares in ({2: 1.0}, {0: 0.5, 1: 0.5}, {40: 1.0}):
+        low, high = histogram_axes(shares).x_range
+        assert 0 - 0.6 <= low < min(shares) <= max(shares) < high <= max(shares) + 6
+
+
+def test_one_column_is_stacked_and_has_no_directions_to_draw():
+    content = column_content()
+    text = render(content)
+    assert len(content.map.arrow_points) == 0
+    assert "show-arrows" not in text
+    assert "two leading" not in text
+    assert "Which columns move together?" not in text
+    np.testing.assert_array_equal(content.map.places[:, 0], column()[:, 0])
+    assert len(np.unique(content.map.places, axis=0)) == len(column())
+    assert 'class="board wide"' in text
+
+
+def test_directions_of_colored_pictures_are_drawn_in_color():
+    red, blue = np.zeros((2, 3, 4, 4))
+    red[0], blue[2, 0, 0] = 1.0, 1.0
+    points = torch.from_numpy(np.stack([red, blue]).reshape(2, 48))
+    given = replace(plane_content().survey.given, points=points, image_shape=(3, 4, 4))
+    survey = Survey(replace(plane_geometry(), normalization=None), given, np.arange(2), 1.0, 1.0, 1.0)
+    directions = Directions(np.array([0]), np.ones((1, 2)), points.numpy()[None], np.zeros(48), 1)
+    drawn = tangent_picture(replace(plane_content(), survey=survey, directions=directions), 0)
+    tiles = np.asarray(Image.open(io.BytesIO(base64.b64decode(drawn.partition(",")[2]))))
+    picture, up, other = (tiles[1:-1, 1 + 6 * k : 5 + 6 * k].astype(int) for k in range(3))
+    assert picture[0, 0].tolist() == [255, 0, 0]
+    # Along the first direction all pixels gain red, along the second nothing but one pixel's blue changes.
+    assert (up[..., 0] > 128).all()
+    assert (abs(up[..., 1:] - 128) <= 1).all()
+    assert other[0, 0, 2] != 128
+    assert (abs(other[1:] - 128) <= 1).all()
+
+
+def test_rows_are_named_by_the_column_that_names_them():
+    columns = {"plant": [f"p{k}" for k in range(120)], "kind": ["a", "b"] * 60}
+    options = {"labels": "kind", "pairs": [(0, 1)], "max_points": 20, "seconds": 0.5}
+    text = render(content_of(plane_geometry(), circle(), columns=columns, **options))
+    assert "0 (plant p0) → 1 (plant p1)" in text
+    assert re.search(r"row (\d+) \(plant p\1\), kind [ab]<", text)
+    names = {column["name"]: column["isId"] for column in block(text, "data")["columns"]}
+    assert names == {"kind": False, "plant": True, "x0": False, "x1": False}
 
 
 @pytest.mark.parametrize(
@@ -281,7 +354,7 @@ def test_charts_place_numbers_where_they_belong():
     np.testing.assert_allclose(heights[1] / heights[0], 0.2, atol=0.01)
     assert svg.count('class="bar weak"') == 1
     shares = {2: 0.25, 3: 0.75}
-    svg = str(charts.histogram(histogram_axes([2, 3], shares), shares, "x"))
+    svg = str(charts.histogram(histogram_axes(shares), shares, "x"))
     heights = [float(height) for height in re.findall(r'class="bar[^>]*height="([\d.]+)"', svg)]
     np.testing.assert_allclose(heights[1] / heights[0], 3.0, atol=0.05)
     gap = {"y": [0.0, float("nan"), 2.0]}

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 import carre
-from carre.fields import ExactField, KernelField
+from carre.fields import ExactField, KernelField, NeuralField
 from carre.manifolds import Box, Embedded, FiniteSet, Gaussian, Noisy, Sphere, Union
-from carre.metric import LowRankMetric
+from carre.metric import AffineFrame, LowRankMetric
 from carre.toolkit.validity import calibration_error, check, predictive_score
+from tests.toolkit.test_dimension import Plane, Whole
 
 FAR = (10, 20, 100, 1000)
 
@@ -265,3 +266,14 @@ def test_a_field_that_knows_only_the_noise_scores_nothing(rng):
     score = predictive_score(flat, points, 0.5, generator=rng).mean().item()
     expected = 0.5 * (3 - 3 / 1.05 - 3 * math.log(1.05))
     assert score == pytest.approx(expected, abs=0.02)
+
+
+def test_where_the_rank_cuts_a_network_off_no_gap_is_claimed(rng):
+    """Six of ten directions are along the data, and the factor has four rows: what follows the last one is unknown."""
+    flat, whole = (NeuralField(network, AffineFrame(torch.zeros(10), 1.0)) for network in (Plane(), Whole()))
+    points = torch.randn(20, 10, generator=rng)
+    found = check(flat, points * torch.cat([torch.ones(6), torch.zeros(4)]), 0.3)
+    assert (found.dimension == 4).all()
+    assert not found.clear_spectrum.any()
+    assert "as far as the rank reaches: no clear dimension" in found.reasons[0]
+    assert check(whole, points, 0.3).clear_spectrum.all(), "a rank of the whole hull leaves nothing out"

@@ -19,6 +19,7 @@ _RIGHT, _TOP, _BOTTOM = 10, 14, 42
 _NAME, _CHARACTER = 30, 7
 # So many labels fit below the axis.
 _MOST_LABELS = 10
+_FEWEST_BARS = 6
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,14 @@ class ChartAxes:
 def spectrum_axes(eigenvalues: np.ndarray) -> ChartAxes:
     """Make room for eigenvalues, one row per scale: the same at every scale."""
     count, top = eigenvalues.shape[1], 1.08 * max(1.0, float(eigenvalues.max()))
-    return ChartAxes((0.4, count + 0.6), (0.0, top), _whole_ticks(1, count), _ticks(0.0, top))
+    return ChartAxes((0.4, max(count, _FEWEST_BARS) + 0.6), (0.0, top), _whole_ticks(1, count), _ticks(0.0, top))
 
 
-def histogram_axes(dimensions: Sequence[int], shares: Mapping[int, float]) -> ChartAxes:
-    """Make room for the shares of dimensions at a scale, where others may occur at other scales."""
-    first, last = dimensions[0], dimensions[-1]
+def histogram_axes(shares: Mapping[int, float]) -> ChartAxes:
+    """Make room for the shares of the dimensions that occur at a scale."""
+    # A few bars are as wide as others are.
+    first = max(0, min(shares) - max(0, _FEWEST_BARS - (max(shares) - min(shares))) // 2)
+    last = max(*shares, first + _FEWEST_BARS)
     # Few heights of the axis, so that scales can be compared.
     top = next(height for height in (0.28, 0.56, 1.12) if max(shares.values()) <= 0.92 * height)
     y_ticks = {value: f"{value:.0%}" for value in _ticks(0.0, top)}

@@ -53,11 +53,6 @@ class ScaleTable:
         """The mean local dimension at each scale."""
         return np.array([row[row >= 0].mean() for row in self.dimension])
 
-    @property
-    def dimensions(self) -> list[int]:
-        """Which local dimensions there are, at any scale, ascending."""
-        return sorted(set().union(*self.shares))
-
     @cached_property
     def shares(self) -> list[dict[int, float]]:
         """Which share of the measured points has which dimension, at each scale."""
@@ -146,18 +141,18 @@ class Checked:
         is_near: Whether they are as near to the data as noise leaves them.
         is_clear: Whether their eigenvalues fall into tangent and normal ones.
         agrees: Whether a kernel agrees, or cannot tell.
+        could_tell: Whether a kernel has neighbors enough to tell; nowhere where none was asked.
         reasons: A sentence on each that is not valid.
         note: How it was checked, or why not.
-        is_compared: Whether a kernel was asked.
     """
 
     points: np.ndarray
     is_near: np.ndarray
     is_clear: np.ndarray
     agrees: np.ndarray
+    could_tell: np.ndarray
     reasons: tuple[str, ...]
     note: str
-    is_compared: bool = True
 
     @property
     def is_valid(self) -> np.ndarray:
@@ -171,12 +166,13 @@ class Checked:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many points are valid, and against how many something speaks."""
+        """How many points are valid, against how many something speaks, and at how many a kernel had a say."""
         kinds = {
             "valid": self.is_valid,
             "far_from_data": ~self.is_near,
             "no_clear_spectrum": ~self.is_clear,
             "kernel_disagrees": ~self.agrees,
+            "kernel_could_tell": self.could_tell,
         }
         return {name: int(mask.sum()) for name, mask in kinds.items()}
 

@@ -20,6 +20,8 @@ from carre.geometry import Geometry, is_dataset
 _MOST_PAIRS, _MOST_COLUMNS = 12, 24
 # So many different whole numbers are still classes.
 _MOST_CLASSES, _LONGEST_NAME = 40, 80
+# Of so few rows every value may differ by chance.
+_FEW_ROWS = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +32,13 @@ class Column:
         name: What it is called.
         values: The numbers, NaN where one is missing; of classes their index in ``names``.
         names: The classes, in their order, or the most frequent first where they are many; None for numbers.
+        is_id: Whether it names or numbers the rows, instead of saying something about them.
     """
 
     name: str
     values: np.ndarray
     names: tuple[str, ...] | None = None
+    is_id: bool = False
 
     def at(self, rows: np.ndarray) -> Column:
         """Select rows."""
@@ -76,6 +80,11 @@ class ReportInput:
     feature_names: tuple[str, ...]
     title: str
 
+    def name_of(self, row: int) -> str:
+        """Say which row it is: its number, and its name where a column beside the data has one."""
+        known = next((column for column in self.columns if column.is_id), None)
+        return f"{row}" if known is None else f"{row} ({known.name} {known.text(row)})"
+
 
 def as_input(
     geometry: Geometry,
@@ -96,12 +105,18 @@ def as_input(
     own, class_names = getattr(X, "labels", None), getattr(X, "class_names", ())
     if labels is None and is_dataset(X) and own is not None:
         labels = [class_names[label] for label in own] if class_names else own
+    beside, name = _as_columns(columns), getattr(labels, "name", None) or "label"
+    if isinstance(labels, str):
+        if labels not in beside:
+            must = "hold one class or number per point, or be the name of one of columns"
+            raise ArgumentError("labels", must, got=repr(labels))
+        labels, name = beside.pop(labels), labels
     return ReportInput(
         points=points,
         units=geometry.units,
         digest=hashlib.sha256(np.ascontiguousarray(given.tensor.detach().cpu().numpy()).tobytes()).hexdigest(),
-        labels=None if labels is None else as_column(labels, n, name="label", argument="labels", classes=True),
-        columns=_as_columns(columns, n),
+        labels=None if labels is None else as_column(labels, n, name=str(name), argument="labels", classes=True),
+        columns=tuple(_beside(values, n, name) for name, values in beside.items()),
         pairs=_as_pairs(pairs, n),
         image_shape=_as_image_shape(image_shape, geometry.sample_shape, dim),
         embedding=_as_embedding(embedding, n),
@@ -156,17 +171,27 @@ def as_column(given: Any, n: int, *, name: str, argument: str, classes: bool = F
     return Column(name, np.where(np.isfinite(numbers), numbers, np.nan))
 
 
-def _as_columns(given: Any, n: int) -> tuple[Column, ...]:
+def _as_columns(given: Any) -> dict[Any, Any]:
     """Accept a mapping from names to columns, or a table of them."""
     if given is None:
-        return ()
+        return {}
     if not isinstance(given, Mapping) and not (hasattr(given, "keys") and hasattr(given, "__getitem__")):
         must = "map names to one value per point, such as {'age': ages}"
         raise ArgumentError("columns", must, got=type(given).__name__)
     names = list(given.keys())
     if len(names) > _MOST_COLUMNS:
         raise ArgumentError("columns", f"be at most {_MOST_COLUMNS}, for the page to stay small", got=len(names))
-    return tuple(as_column(given[name], n, name=str(name), argument=f"columns[{name!r}]") for name in names)
+    return {name: given[name] for name in names}
+
+
+def _beside(given: Any, n: int, name: Any) -> Column:
+    """Accept a column beside the data, and see whether it only tells the rows apart."""
+    column = as_column(given, n, name=str(name), argument=f"columns[{name!r}]")
+    values, n = column.values, len(column.values)
+    # What is missing names no row; numbers of rows leave few gaps, as some rows may have been left out.
+    is_different = n > _FEW_ROWS and bool(np.isfinite(values).all()) and len(np.unique(values)) == n
+    is_counted = is_different and bool((values == values.round()).all() and np.ptp(values) < 2 * n)
+    return replace(column, is_id=is_counted if column.names is None else is_different)
 
 
 def _as_array(given: Any, argument: str) -> np.ndarray:

@@ -38,7 +38,7 @@ def check_points(survey: Survey) -> Checked:
     if not geometry.is_centered:
         nothing = np.zeros(0, dtype=bool)
         note = "Not checked: this fit has no denoiser, which the check needs."
-        return Checked(np.zeros(0, dtype=int), nothing, nothing, nothing, (), note)
+        return Checked(np.zeros(0, dtype=int), nothing, nothing, nothing, nothing, (), note)
     each, most = _CHECK_COST * survey.each, min(len(points), _MOST_CHECKED)
     # The samples have to be looked at in any case: a short check of few points is not worth it.
     with_samples = each * (_CHECK_SAMPLES + min(_FEWEST_CHECKED, most)) < 3 * seconds
@@ -56,7 +56,8 @@ def check_points(survey: Survey) -> Checked:
     if not with_samples:
         note += " To save time they were not compared with a kernel on the samples."
     near, clear, agrees = (flag.cpu().numpy() for flag in (found.near_data, found.clear_spectrum, found.agrees))
-    return Checked(some.numpy(), near, clear, agrees, found.reasons, note, with_samples)
+    told = ~found.disagreement.isnan().cpu().numpy() if with_samples else np.zeros_like(near)
+    return Checked(some.numpy(), near, clear, agrees, told, found.reasons, note)
 
 
 def measure_curvature(survey: Survey, estimate: DimensionEstimate, checked: Checked) -> Curvature:
@@ -87,11 +88,13 @@ def _no_curvature(geometry: Geometry, estimate: DimensionEstimate, checked: Chec
     hull = geometry.hull_dim
     if estimate.value == 0:
         return "Curvature is left out: at this scale the data have no direction to bend along."
+    if hull == 1:
+        return "Curvature is left out: a line does not bend."
     if estimate.value >= hull:
         return f"Curvature is left out: the data fill all {hull} dimensions of their linear hull, and nothing bends."
     if checked.is_rough:
         return (
-            f"Curvature is left out: only {checked.is_clear.mean():.0%} of the checked points have a clear gap between "
+            f"Curvature is left out: {checked.is_clear.mean():.0%} of the checked points have a clear gap between "
             "their eigenvalues. Where the tangent space is a matter of degree, so is its turning."
         )
     return ""
@@ -125,7 +128,7 @@ def find_paths(survey: Survey, plane: Plane, checked: Checked) -> Paths:
     order = list(range(len(pairs)))
     if given.pairs is None:
         # Those that stay on the data first, the longest of them before others.
-        order = sorted(order, key=lambda k: (not bool(found.connected[k]), -float(found.arc_length()[k])))[:_SHOWN]
+        order = sorted(order, key=lambda k: (not bool(found.connected[k]), -float(found.length()[k])))[:_SHOWN]
         note += " The pairs were chosen by the report: far apart, and connected where any are."
     return Paths(tuple(_described(found[k], pairs[k], plane) for k in order), note)
 
@@ -134,7 +137,7 @@ def _described(path: Path, pair: np.ndarray, plane: Plane) -> PathFound:
     ends = path.nodes[0, [0, -1]].double()
     return PathFound(
         rows=(int(pair[0]), int(pair[1])),
-        length=float(path.arc_length()[0]),
+        length=float(path.length()[0]),
         straight=float(torch.linalg.vector_norm(ends[1] - ends[0])),
         is_connected=bool(path.connected[0]),
         strayed=float(path.strayed[0]),

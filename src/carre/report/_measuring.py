@@ -18,7 +18,7 @@ from carre.plots.panels import spread_out
 from carre.report._content import Directions, PointMap, ReportContent, ScaleTable
 from carre.report._inputs import Column, ReportInput
 from carre.report._judgment import check_points, find_paths, measure_curvature, warnings_of
-from carre.report._placement import Plane, make_plane
+from carre.report._placement import Plane, make_plane, stacked
 from carre.report._survey import Survey, affordable, scattered
 from carre.training import linear_phase
 
@@ -69,6 +69,8 @@ def measure(
     embedding = None if given.embedding is None else given.embedding[survey.rows]
     plane, axes, note = make_plane(survey.array, embedding, given.feature_names)
     places = plane.places(survey.array) if embedding is None else embedding
+    if survey.geometry.dim == 1 and embedding is None:
+        places = stacked(places[:, 0])
     arrow_points, arrows = _arrows(survey, places, plane, scales)
     tell(0.65)
     checked = check_points(survey)
@@ -159,7 +161,9 @@ def _asked(geometry: Geometry, n: int, bandwidth: float | None) -> Tensor:
 
 
 def _arrows(survey: Survey, places: np.ndarray, plane: Plane, scales: ScaleTable) -> tuple[np.ndarray, np.ndarray]:
-    """Find the two leading directions at points that are spread over the map, at every scale."""
+    """Find the two leading directions at points that are spread over the map, at every scale; a line needs none."""
+    if survey.geometry.dim == 1:
+        return np.zeros(0, dtype=int), np.zeros((len(scales.bandwidth), 0, 2, 2))
     cost = len(scales.bandwidth) * survey.each
     count = affordable(_MOST_ARROWS, survey.seconds * _FOR_ARROWS, cost, least=_FEWEST_ARROWS)
     some = np.sort(spread_out(places, count))

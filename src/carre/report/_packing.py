@@ -110,7 +110,7 @@ def _measured(content: ReportContent) -> list[dict[str, Any]]:
 
 
 def _pack_column(column: Column) -> dict[str, Any]:
-    return {"name": column.name, "data": _base64(column.values, "f4"), "names": column.names}
+    return {"name": column.name, "data": _base64(column.values, "f4"), "names": column.names, "isId": column.is_id}
 
 
 def numbers_of(content: ReportContent) -> dict[str, Any]:

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from carre.plots import plot_tangent_images, render_png
 from carre.report._content import PathFound, ReportContent
 from carre.report._survey import Survey
 
 # No side of a picture on the sheet is longer, and the sheet takes no more bytes than this, about.
 _LARGEST_SIDE, _MOST_BYTES = 32, 1_200_000
 _QUALITIES = (80, 60, 40, 25)
+# What a direction makes darker and lighter.
+_DARKER, _LIGHTER = (178, 24, 43), (33, 102, 172)
 # Where half of the pixels are nearly empty, pictures are ink, and are drawn dark on white.
 _EMPTY = 0.25
 
@@ -93,15 +94,29 @@ def _as_address(kind: str, data: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def tangent_picture(content: ReportContent) -> str:
-    """Draw the leading directions at some pictures, and return the address."""
+def tangent_picture(content: ReportContent, place: int) -> str:
+    """Draw a picture and, beside it, its leading directions, and return the address."""
     found, survey = content.directions, content.survey
     black, white = limits_of(survey)
-    # Plots draw large values dark; pictures that are no ink are turned around.
-    sign = -1.0 if white > black else 1.0
-    images = sign * survey.as_pictures(survey.array[found.points]).mean(-3)
-    vectors = sign * survey.as_pictures(found.vectors).mean(-3)
-    return _as_address("png", render_png(plot_tangent_images(images, vectors, found.eigenvalues)))
+    vectors = survey.as_pictures(found.vectors)
+    # A few strong pixels would leave all others pale.
+    share = (vectors[place] / (np.quantile(np.abs(vectors), 0.99) or 1.0)).clip(-1, 1)
+    picture = as_pixels(survey.as_pictures(survey.array[found.points[place]]), (black, white))
+    if picture.ndim == 3:
+        changes = np.moveaxis(127.5 + 127.5 * share, 1, -1)
+    else:
+        picture = np.repeat(picture[..., None], 3, axis=-1)
+        darker = share.mean(1)[..., None] * np.sign(black - white)
+        strength = np.abs(darker)
+        changes = 255 * (1 - strength) + strength * np.where(darker > 0, _DARKER, _LIGHTER)
+    return _side_by_side(np.concatenate([picture[None], changes.round().astype(np.uint8)]))
+
+
+def _side_by_side(tiles: np.ndarray) -> str:
+    """Draw pictures (n, H, W, …) beside one another, a line of one pixel between them, and return the address."""
+    frame = ((0, 0), (1, 1), (1, 1), (0, 0))[: tiles.ndim]
+    row = np.concatenate(np.pad(tiles, frame, constant_values=160), axis=1)
+    return _as_address("png", _saved(Image.fromarray(row), "png", optimize=True))
 
 
 def path_picture(survey: Survey, path: PathFound) -> str:
@@ -109,8 +124,5 @@ def path_picture(survey: Survey, path: PathFound) -> str:
     times = np.linspace(0, 1, len(path.nodes))[:, None]
     straight = path.nodes[0] * (1 - times) + path.nodes[-1] * times
     rows = as_pixels(survey.as_pictures(np.stack([path.nodes, straight])), limits_of(survey))
-    # A line of one pixel between pictures.
-    frame = ((0, 0), (0, 0), (1, 1), (1, 1), (0, 0))[: rows.ndim]
-    one_above_the_other = np.concatenate(np.pad(rows, frame, constant_values=160), axis=1)
-    side_by_side = np.concatenate(one_above_the_other, axis=1)
-    return _as_address("png", _saved(Image.fromarray(side_by_side), "png", optimize=True))
+    line = np.full_like(rows[0][:, :2], 160)
+    return _side_by_side(np.concatenate([rows[0], line, rows[1]], axis=1))

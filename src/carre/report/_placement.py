@@ -12,6 +12,8 @@ _MOST_ROWS = 2000
 # Neighbors that a place, or a local linear map, is taken from.
 _NEAREST, _FITTED = 8, 32
 _RIDGE = 1e-3
+# Dots on a line are stacked in so many places, up to this share of its length.
+_PILES, _HIGHEST = 60, 0.4
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +86,8 @@ def make_plane(
     dim = points.shape[1]
     if dim <= 2:
         plane = LinearPlane(np.zeros(dim), np.eye(dim, 2))
-        note = "The map shows the two columns of the data." if dim == 2 else "The data have a single column."
+        alone = "The map shows the column of the data; dots are stacked where there are many, paths run below them."
+        note = "The map shows the two columns of the data." if dim == 2 else alone
         return plane, (names[0], names[1] if dim == 2 else ""), note
     center, basis, shares = principal_axes(points)
     labels = tuple(f"principal axis {k + 1} ({share:.0%} of the variance)" for k, share in enumerate(shares))
@@ -93,6 +96,19 @@ def make_plane(
         "what lies along others is not seen. Give an embedding of your own for another map."
     )
     return LinearPlane(center, basis), (labels[0], labels[1]), note
+
+
+def stacked(values: np.ndarray) -> np.ndarray:
+    """Place numbers along a line, one above the other where there are many, shape (n, 2).
+
+    Example:
+        >>> stacked(np.array([0.0, 60.0, 0.1, 0.2]))[:, 1].round(2)
+        array([1., 1., 2., 3.])
+    """
+    span = float(np.ptp(values)) or 1.0
+    pile = ((values - values.min()) / span * _PILES).astype(int)
+    height = np.array([np.count_nonzero(pile[: k + 1] == own) for k, own in enumerate(pile)])
+    return np.stack([values, height * span * min(1 / _PILES, _HIGHEST / height.max())], axis=1)
 
 
 def principal_axes(points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -40,9 +40,7 @@ function palette(quantity, scale) {
   if (quantity.names) {
     return { values, isClasses: true, look: (value) => ({ color: classColor(value), shape: classShape(value) }) };
   }
-  // The same colors at every scale, so that scales can be compared.
-  const all = quantity.values || (quantity.isWhole ? dimensions : traces);
-  const known = Float32Array.from(all.filter((v) => !Number.isNaN(v) && !(quantity.isWhole && v === 255))).sort();
+  const known = values.filter((v) => !Number.isNaN(v)).sort();
   if (!known.length) return { values, low: 0, high: 1, look: () => ({ color: missing(), shape: "circle" }) };
   const isWhole = Boolean(quantity.isWhole);
   const low = isWhole ? known[0] : quantile(known, 0.01);

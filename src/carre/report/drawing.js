@@ -1,6 +1,8 @@
 // Draws points, arrows and paths on canvases, at the resolution of the screen.
 
 const SMALL = 1.3;
+// Pixels between lines along tangent directions.
+const ROOM = 26;
 
 function sizeOf(count) {
   return count > 4000 ? 2.1 : count > 1200 ? 2.8 : count > 300 ? 3.6 : 4.6;
@@ -106,22 +108,24 @@ function drawPoints(context, view, colors) {
 function drawArrows(context, view, scale) {
   const count = packed.arrows.count;
   const length = Math.min(20, 0.6 * Math.sqrt((view.width * view.height) / Math.max(arrowPoints.length, 1)));
-  // On a small screen there is room for some of them.
-  const stride = Math.ceil((1100 * arrowPoints.length) / (view.width * view.height));
+  // Where dots lie close there is room for some of them.
+  const drawn = [];
+  arrowPoints.forEach((point, k) => {
+    const [x, y] = [view.x(xs[point]), view.y(ys[point])];
+    if (drawn.every((one) => Math.hypot(one.x - x, one.y - y) > ROOM)) drawn.push({ k, x, y });
+  });
   context.strokeStyle = ink();
   context.lineCap = "round";
   for (let direction = count - 1; direction >= 0; direction--) {
     context.lineWidth = direction === 0 ? 1.8 : 0.9;
     context.beginPath();
-    arrowPoints.forEach((point, k) => {
-      if (k % stride) return;
+    for (const { k, x, y } of drawn) {
       const at = 2 * ((scale * arrowPoints.length + k) * count + direction);
       const dx = (arrowParts[at] / 127) * length / 2;
       const dy = (arrowParts[at + 1] / 127) * length / 2;
-      const [x, y] = [view.x(xs[point]), view.y(ys[point])];
       context.moveTo(x - dx, y + dy);
       context.lineTo(x + dx, y - dy);
-    });
+    }
     context.stroke();
   }
 }

@@ -33,9 +33,15 @@ reset.addEventListener("click", () => {
 });
 
 const select = document.getElementById("color");
+// Where the dimension is the same everywhere, the first column says more.
+const shown = new Set(quantities[0].at(packed.chosen));
+const column = packed.columns.findIndex((one) => !one.isId);
+if (shown.size === 1 && column >= 0) map.quantity = quantities[2 + column];
 quantities.forEach((quantity, k) => {
+  if (quantity.isId) return;
   const option = document.createElement("option");
   [option.value, option.textContent] = [String(k), quantity.name];
+  option.selected = quantity === map.quantity;
   select.append(option);
 });
 select.addEventListener("change", () => {

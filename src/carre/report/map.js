@@ -140,7 +140,7 @@ class PointMap {
   draw() {
     const width = this.frame.clientWidth;
     if (!width) return;
-    const height = Math.round(Math.min(620, Math.max(300, 0.62 * width)));
+    const height = this.frame.clientHeight;
     this.view.fit(width, height);
     const context = prepare(this.base, width, height);
     const colors = palette(this.quantity, this.scale);

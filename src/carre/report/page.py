@@ -60,8 +60,10 @@ def write_report(
         geometry: The geometry, as `carre.fit` returns it.
         X: Points or images of the kind that it was fitted on; an `carre.data.ImageDataset`, too.
         path: Where to write; its folder must exist.
-        labels: One class or number per point, to color by; missing ones may be None or NaN.
-        columns: Further columns, as a mapping from names to one value per point, to color by and to read.
+        labels: One class or number per point, to color by, or the name of one of ``columns``; missing ones may be None
+            or NaN.
+        columns: Further columns, as a mapping from names to one value per point, to color by and to read. Those that
+            only name or number the rows are read, not colored by.
         pairs: Rows (i, j) to join by paths; None chooses two pairs, 0 leaves paths out.
         image_shape: (H, W) or (C, H, W) where the rows of a table are pictures.
         embedding: Coordinates of your own for the map, shape (n, 2); None takes two columns, or principal axes.

@@ -42,7 +42,7 @@ const quantities = [
     at: (scale) => Float32Array.from(dimensions.subarray(scale * n, (scale + 1) * n), (d) => (d === 255 ? NaN : d)),
   },
   { name: "trace at σ", at: (scale) => traces.subarray(scale * n, (scale + 1) * n) },
-  ...packed.columns.map((column) => ({ name: column.name, names: column.names, values: array(column.data, Float32Array) })),
+  ...packed.columns.map((column) => ({ name: column.name, names: column.names, isId: column.isId, values: array(column.data, Float32Array) })),
   ...packed.measured.map((part) => ({ name: part.name, names: part.names, values: spread(part), isPartial: true })),
 ];
 for (const quantity of quantities) quantity.at = quantity.at || (() => quantity.values);

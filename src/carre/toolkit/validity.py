@@ -154,6 +154,8 @@ def check(
     with torch.no_grad():
         known = samples_of(field) if samples is None else accepted(field, samples, name="samples").tensor
         judge = None if known is None else _Samples(question, known.detach().to(question.points))
+        asked = bare(question.asked)
+        hull_dim = asked.frame.hull_dim if isinstance(asked, NeuralField) else 0
 
         def part(y: Tensor, s: Tensor) -> tuple[Tensor, ...]:
             metric, is_known = question.field.metric(y, s).cleaned()
@@ -164,7 +166,10 @@ def check(
             eigenvalues = torch.where(is_known[:, None], metric.eigenvalues(), 0.0)
             dimension = (eigenvalues > _COUNTED_ABOVE).sum(-1)
             clipped = torch.nn.functional.pad(eigenvalues.clamp(0, 1), (0, 1))
-            gap = (clipped[:, :-1] - clipped[:, 1:]).amax(-1)
+            drops = clipped[:, :-1] - clipped[:, 1:]
+            # What lies beyond the rank of a network is unknown, not 0.
+            drops[:, -1] *= eigenvalues.shape[1] >= hull_dim
+            gap = drops.amax(-1)
             reach = noise_reach(s, question.field.dim - dimension)
             reach = reach if judge is None else reach.clamp_min(judge.usual_distance)
             own = (distance, reach, dimension, eigenvalues[:, 0], gap)
@@ -260,7 +265,7 @@ def _reasons(found: Validity) -> tuple[str, ...]:
     complain(is_finite & (found.dimension == 0), "no eigenvalue is above ½: there is no tangent direction")
     between = "the largest eigenvalue is {:.2f}, not near 1: the point lies between parts of the data"
     complain(found.largest_eigenvalue > _LARGEST_EIGENVALUE, between, found.largest_eigenvalue)
-    gradual = "eigenvalues fall gradually, by {:.2f} at most: no clear dimension"
+    gradual = "eigenvalues fall gradually, by {:.2f} at most, as far as the rank reaches: no clear dimension"
     complain(is_finite & (found.gap < _CLEAR_GAP), gradual, found.gap)
     if found.nearest is not None:
         lonely = "the nearest sample is {:.3g} away, usually at most {:.3g}"
