@@ -22,6 +22,7 @@ from carre.data.frames import FrameNames, is_frame, read_frame, refuse_anndata
 from carre.fields import Bandwidth, DataField, MetricField
 from carre.local import Local
 from carre.metric import Metric
+from carre.sketch import card
 from carre.toolkit import DimensionEstimate, KernelChoice, LocalScales, Path, RankAdvice, SampleGraph, ScaleProfile
 from carre.toolkit.noise import NoiseEstimate
 from carre.toolkit.question import telling
@@ -155,9 +156,28 @@ class Geometry(DataField):
         return self.dim if frame is None else int(frame.hull_dim)
 
     def __repr__(self) -> str:
-        kind = f"images {self.sample_shape}" if self.sample_shape else f"{self.dim} columns"
-        low, high = self.bandwidth_range
-        return f"Geometry({kind}, σ = {self.bandwidth:.3g} of {low:.3g} to {high:.3g}, rank {self.rank})"
+        return f"Geometry({', '.join(f'{name} {what}' for name, what in self._facts().items() if what)})"
+
+    def _facts(self) -> dict[str, str]:
+        (low, high), profile, is_done = self.bandwidth_range, self.scale_profile, linear_phase(self.history) is None
+        kind = f"images {self.sample_shape}" if self.sample_shape else f"{self.dim:,} columns"
+        return {
+            "samples": kind if self.n_samples is None else f"{self.n_samples:,} with {kind}",
+            "σ": f"{self.bandwidth:.3g} of {low:.3g} to {high:.3g}",
+            "dimension": "" if profile is None else profile.dimension_in_words if is_done else "not resolved",
+            "noise": f"{self.noise:.3g}" if self.noise else "",
+            "rank": str(self.rank),
+            "training": self.history.stop_reason,
+        }
+
+    def _repr_html_(self) -> str:
+        profile, doubts = self.scale_profile, [linear_phase(self.history), *self.concerns]
+        facts = {"columns": listed(self.feature_names or ())} | self._facts()
+        facts |= {"noise": str(self.noise_estimate), "outlook": self.history.outlook}
+        if profile is None:
+            return card("Geometry", facts, doubts=doubts)
+        doubts.append(toolkit.rank_cuts_off(profile, self.hull_dim, self.supported_from))
+        return card("Geometry", facts | {"why this σ": profile.reason}, profile.picture(), doubts=doubts)
 
     def at(self, points: Any, bandwidth: Bandwidth | None = None) -> Local:
         """Ask at points once: the metric, and all that is read off it, from one forward pass.
