@@ -17,8 +17,8 @@ from carre.text import span
 _LOG = logging.getLogger("carre")
 # Work that takes no longer than this leaves no trace; lines are as far apart.
 _SECONDS, _PERCENT = 2.0, 10
-# Where the end is not known, there is no time left to show: what is likely is said in words.
-_WITHOUT_END = "{l_bar}{bar}| {elapsed}{postfix}"
+# While a network learns, there is no time left to show: what is likely is said in words.
+_LEARNING, _KNOWN = "{l_bar}{bar}| {elapsed}{postfix}", "{l_bar}{bar}| {elapsed}<{remaining}{postfix}"
 
 
 @contextmanager
@@ -44,10 +44,10 @@ def progress_bar(task: str, *, write: Callable[[str], Any] = _LOG.info) -> Itera
         if not bars and time.monotonic() - start < _SECONDS:
             return
         if not bars:
-            bars.append(kind(total=100, desc=task, unit="%"))
+            bars.append(kind(total=100, desc=task, bar_format=_KNOWN))
             bars[0].start_t -= time.monotonic() - start
         bars[0].set_postfix_str(_note(told), refresh=False)
-        bars[0].bar_format = _WITHOUT_END if getattr(told, "phase", "") == "learning" else None
+        bars[0].bar_format = _LEARNING if getattr(told, "phase", "") == "learning" else _KNOWN
         bars[0].update(max(0, int(100 * getattr(told, "fraction", told)) - bars[0].n))
 
     try:
