@@ -11,7 +11,7 @@ import torch
 from nbclient import NotebookClient
 
 import carre
-from carre.backend import progress
+from carre import progress
 from carre.fields import ExactField
 from carre.manifolds import Sphere
 from carre.sketch import Stroke, card, picture
@@ -22,7 +22,7 @@ CELLS = [
     """
     import sys, warnings
     import carre
-    from carre.backend import progress
+    from carre import progress
     from carre.manifolds import Sphere
     X = Sphere(2).sample(40)
     geometry = carre.Geometry(carre.ExactField(Sphere(2)), 0.1, (0.05, 0.2), landmarks=X, rank=3)

@@ -69,7 +69,7 @@ class Geometry(DataField):
         concerns: What was odd about columns of the samples, in sentences (`carre.data.column_concerns`).
         parameters: What the fit was told.
         device: Where the field computes.
-        verbose: Whether long work draws a progress bar (on a terminal only).
+        verbose: Whether long work draws a progress bar (in a notebook or on a terminal).
 
     Example:
         >>> import carre, numpy as np
@@ -159,25 +159,31 @@ class Geometry(DataField):
         return f"Geometry({', '.join(f'{name} {what}' for name, what in self._facts().items() if what)})"
 
     def _facts(self) -> dict[str, str]:
-        (low, high), profile, is_done = self.bandwidth_range, self.scale_profile, linear_phase(self.history) is None
+        (low, high), profile, is_sure = self.bandwidth_range, self.scale_profile, not any(self._doubts())
         kind = f"images {self.sample_shape}" if self.sample_shape else f"{self.dim:,} columns"
         return {
             "samples": kind if self.n_samples is None else f"{self.n_samples:,} with {kind}",
             "σ": f"{self.bandwidth:.3g} of {low:.3g} to {high:.3g}",
-            "dimension": "" if profile is None else profile.dimension_in_words if is_done else "not resolved",
+            "dimension": "" if profile is None else profile.dimension_in_words if is_sure else "not resolved",
             "noise": f"{self.noise:.3g}" if self.noise else "",
             "rank": str(self.rank),
             "training": self.history.stop_reason,
         }
 
+    def _doubts(self) -> tuple[str | None, ...]:
+        profile, supported = self.scale_profile, self.supported_from
+        cut = None if profile is None else toolkit.rank_cuts_off(profile, self.hull_dim, supported)
+        return linear_phase(self.history), cut
+
     def _repr_html_(self) -> str:
-        profile, doubts = self.scale_profile, [linear_phase(self.history), *self.concerns]
-        facts = {"columns": listed(self.feature_names or ())} | self._facts()
-        facts |= {"noise": str(self.noise_estimate), "outlook": self.history.outlook}
-        if profile is None:
-            return card("Geometry", facts, doubts=doubts)
-        doubts.append(toolkit.rank_cuts_off(profile, self.hull_dim, self.supported_from))
-        return card("Geometry", facts | {"why this σ": profile.reason}, profile.picture(), doubts=doubts)
+        profile, names = self.scale_profile, {"columns": listed(self.feature_names or ())}
+        why = {
+            "noise": str(self.noise_estimate),
+            "outlook": self.history.outlook,
+            "σ, why": getattr(profile, "reason", ""),
+        }
+        drawn = "" if profile is None else profile.picture()
+        return card("Geometry", names | self._facts() | why, drawn, doubts=(*self._doubts(), *self.concerns))
 
     def at(self, points: Any, bandwidth: Bandwidth | None = None) -> Local:
         """Ask at points once: the metric, and all that is read off it, from one forward pass.

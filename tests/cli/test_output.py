@@ -105,7 +105,7 @@ def test_warnings_name_options(capsys):
 
 
 def test_progress_becomes_lines_in_a_log(capsys, monkeypatch):
-    monkeypatch.setattr("carre.backend.progress._SECONDS", 0.0)
+    monkeypatch.setattr("carre.progress._SECONDS", 0.0)
     with progress("fit") as tell:
         for step in range(1000):
             tell(Progress(step, (step + 1) / 1000, 0.0, None, "settling") if step % 2 else (step + 1) / 1000)
@@ -115,7 +115,7 @@ def test_progress_becomes_lines_in_a_log(capsys, monkeypatch):
 def test_lines_are_two_seconds_apart(capsys, monkeypatch):
     """The work takes ten seconds: a line at two, four, six and eight, and one at its end."""
     now = [0.0]
-    monkeypatch.setattr("carre.backend.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("carre.progress.time.monotonic", lambda: now[0])
     with progress("dimension") as tell:
         for step in range(1, 101):
             now[0] = step / 10
@@ -128,7 +128,7 @@ def test_lines_are_two_seconds_apart(capsys, monkeypatch):
 def test_the_first_line_of_a_fit_says_how_long_it_will_take(capsys, monkeypatch):
     """As soon as that is known, long before a tenth of its budget is spent."""
     now = [0.0]
-    monkeypatch.setattr("carre.backend.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("carre.progress.time.monotonic", lambda: now[0])
     with progress("fit") as tell:
         for step in range(1, 31):
             now[0] = step / 10
@@ -148,7 +148,7 @@ def test_on_a_terminal_progress_is_a_bar(monkeypatch):
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr("carre.backend.progress._SECONDS", 0.0)
+    monkeypatch.setattr("carre.progress._SECONDS", 0.0)
     with progress("fit") as tell:
         tell(Progress(50, 0.5, 1.0, Evaluation(50, 1.0, 0.9, 0.4, -0.2, gain=(0.1, 0.3)), likely=(20.0, 91.0)))
     text = stream.getvalue().split("\r")[-1]

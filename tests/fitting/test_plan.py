@@ -8,7 +8,7 @@ import torch
 
 import carre
 from carre.fitting import FitSettings, carry_out, expected_seconds, make_plan, waiting
-from carre.fitting._fit import _selection
+from carre.fitting._fit import _seconds_beside, _selection
 
 CPU = torch.device("cpu")
 QUICK = {"max_steps": 2, "width": 16, "n_blocks": 1, "batch_size": 16}
@@ -75,7 +75,8 @@ def test_what_is_expected_is_within_the_budget_and_holds_the_choice_of_a_scale(s
     assert 1.3 < least < most < longest
     assert expected(max_seconds=2.0)[2] == 2.0
     assert expected(max_steps=1)[2] > 1.3
-    assert expected(max_steps=1, bandwidth=0.1)[2] < 1.3
+    given = make_plan(samples, FitSettings(width=16, bandwidth=0.1), seed=0, device=CPU)
+    assert _seconds_beside(given)[1] == 0
 
 
 def test_more_samples_and_larger_batches_take_more_memory(samples):

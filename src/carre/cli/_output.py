@@ -11,13 +11,14 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import Any
 
 import typer
 
 import carre
+from carre.progress import progress_bar
 from carre.text import visible
 
 # The command line as it was given, for pages and advice to quote.
@@ -192,10 +193,5 @@ def progress(task: str, *, quiet: bool = False) -> Iterator[Callable[[Any], None
     It is told a share of the work, or the record of a training run. Work that takes no more than a moment leaves
     neither bar nor line.
     """
-    if quiet:
-        yield lambda told: None
-        return
-    from carre.backend.progress import progress_bar  # noqa: PLC0415  (torch takes two seconds)
-
-    with progress_bar(task, write=say) as tell:
+    with nullcontext(lambda told: None) if quiet else progress_bar(task, write=say) as tell:
         yield tell

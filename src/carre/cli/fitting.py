@@ -241,7 +241,10 @@ def _plan(
     plan = accepted.plan(FitSettings(**settings), seed=seed_of(seed), device=place)
     plan.check_memory(memory)
     n_parameters, *n_bytes = plan.costs()
-    *likely, longest = expected_seconds(plan)
+    spent = time.perf_counter() - BEGAN.get()
+    expected = expected_seconds(plan)
+    # What was done so far is done in a fit, too.
+    *likely, longest = (seconds + (0 if plan.config.max_seconds else spent) for seconds in expected)
     return {
         "n_samples": plan.n_samples,
         "dim": plan.samples.shape[1],

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from carre.backend.memory import check_room
 from carre.backend.processes import together
-from carre.backend.progress import progress_bar
 from carre.backend.rows import Samples
 from carre.backend.surroundings import plain_surroundings
 from carre.boundary import ArgumentError
@@ -34,6 +33,7 @@ from carre.geometry import Geometry
 from carre.matching import LogUniform
 from carre.metric import AffineFrame
 from carre.networks import UNetSettings
+from carre.progress import progress_bar
 from carre.toolkit import ScaleProfile, choose_bandwidth, rank_cuts_off
 from carre.training import (
     Checkpoint,
@@ -44,10 +44,11 @@ from carre.training import (
     TrainingDivergedError,
     likely_steps,
     linear_phase,
+    looks_in,
     seconds_per_step,
     train,
 )
-from carre.training.monitor import TOO_HARD
+from carre.training.monitor import TOO_HARD, HeldOut
 
 # The scale is chosen at this many samples; at fewer, where that many metrics are more than so many numbers. Whatever is
 # free: a fit with a seed should not depend on the machine.
@@ -163,7 +164,7 @@ def fit(
             yours, half a gigabyte of samples are held at a time.
         device: Where to compute; None takes a GPU if there is one.
         random_state: Seed or generator of NumPy. A seed makes a fit on a CPU reproducible.
-        verbose: Whether to draw a progress bar (on a terminal only), here and in the tools of the geometry.
+        verbose: Whether to draw progress bars, in a notebook or on a terminal, here and in the tools of the geometry.
         progress: Told how training goes, instead of a bar.
 
     Raises:
@@ -208,7 +209,7 @@ def fit(
     everyone.each(lambda: plan.check_memory(memory))
     if max_seconds is not None:
         # Measured before the clock is read.
-        after = everyone.each(lambda: _seconds_after(plan))
+        after = sum(everyone.each(lambda: _seconds_beside(plan)))
         plan = _reserving(plan, after + time.perf_counter() - start, most=1 - _LEAST_FOR_TRAINING)
     bar = progress_bar("fit") if is_shown and progress is None else nullcontext(progress)
     with bar as callback:
@@ -397,25 +398,34 @@ def expected_seconds(plan: FitPlan) -> tuple[float, float, float]:
         >>> 0 < least == most == longest < 10  # so few steps will all be taken
         True
     """
-    low, high = (edge / plan.frame.scale for edge in plan.trained_range)
-    objective = Objective(train_mean=plan.settings.method == "joint", centered=plan.settings.method != "uncentered")
-    per_step = seconds_per_step(plan.build(), plan.training, LogUniform(low, high), objective, plan.config)
-    after, allowed = _seconds_after(plan), plan.config.max_seconds or math.inf
+    per_step = seconds_per_step(plan.build(), plan.training, *_lesson(plan), plan.config)
+    (per_look, after), allowed = _seconds_beside(plan), plan.config.max_seconds or math.inf
     counts = (*likely_steps(plan.config), plan.config.max_steps)
-    least, most, longest = (min(count * per_step + after, allowed) for count in counts)
+    seconds = (count * per_step + looks_in(plan.config, count) * per_look + after for count in counts)
+    least, most, longest = (min(span, allowed) for span in seconds)
     return least, most, longest
 
 
-def _seconds_after(plan: FitPlan) -> float:
-    """Measure how long it takes to choose the scale, and to answer who waits: as an untrained network does it."""
-    settings, (_, n_answers, seconds) = plan.settings, _WAITING.get()
-    model = plan.build()
-    rank = check_output(model, plan)
-    field = NeuralField(model.cpu(), plan.frame.to("cpu"), ridge=settings.ridge, noise=plan.noise.value)
+def _lesson(plan: FitPlan) -> tuple[LogUniform, Objective]:
+    """Return what a network is taught, for measuring what that costs."""
+    (low, high), method = plan.trained_range, plan.settings.method
+    objective = Objective(train_mean=method == "joint", centered=method != "uncentered")
+    return LogUniform(low / plan.frame.scale, high / plan.frame.scale), objective
+
+
+def _seconds_beside(plan: FitPlan) -> tuple[float, float]:
+    """Measure a look at held-out samples, and choosing the scale and answering who waits, with an untrained network."""
+    settings, (_, n_answers, seconds), (bandwidths, objective) = plan.settings, _WAITING.get(), _lesson(plan)
+    model, generator = plan.build(), torch.Generator(plan.device).manual_seed(plan.seed)
+    rank, watch = check_output(model, plan), HeldOut(plan.held_out, plan.training, bandwidths, generator=generator)
     start = time.perf_counter()
+    watch.evaluate(model, objective, step=0, seconds=0.0)
+    looked = time.perf_counter()
+    field = NeuralField(model.cpu(), plan.frame.to("cpu"), ridge=settings.ridge, noise=plan.noise.value)
     _profile(plan, field, rank, 0.0, calibrated=settings.method != "uncentered", n_scales=1)
     n_scales = len(_grid(plan)) if settings.bandwidth is None else 0
-    return seconds + (time.perf_counter() - start) * (n_scales + n_answers / _N_SELECTION)
+    answered = (time.perf_counter() - looked) * (n_scales + n_answers / _N_SELECTION)
+    return looked - start, seconds + answered
 
 
 def _reserving(plan: FitPlan, seconds: float, *, most: float) -> FitPlan:
