@@ -156,34 +156,29 @@ class Geometry(DataField):
         return self.dim if frame is None else int(frame.hull_dim)
 
     def __repr__(self) -> str:
-        return f"Geometry({', '.join(f'{name} {what}' for name, what in self._facts().items() if what)})"
+        return f"Geometry({', '.join(f'{name} {what}' for name, what in self._known()[0].items() if what)})"
 
-    def _facts(self) -> dict[str, str]:
-        (low, high), profile, is_sure = self.bandwidth_range, self.scale_profile, not any(self._doubts())
+    def _repr_html_(self) -> str:
+        (facts, doubts), profile = self._known(), self.scale_profile
+        why, drawn = ("", "") if profile is None else (profile.reason, profile.picture())
+        more = {"noise": str(self.noise_estimate), "σ, why": why, "outlook": self.history.outlook}
+        facts = {"columns": listed(self.feature_names or ())} | facts | more
+        return card("Geometry", facts, drawn, doubts=(*doubts, *self.concerns))
+
+    def _known(self) -> tuple[dict[str, str], list[str]]:
+        (low, high), profile, doubts = self.bandwidth_range, self.scale_profile, [linear_phase(self.history)]
+        if profile is not None:
+            doubts.append(toolkit.rank_cuts_off(profile, self.hull_dim, self.supported_from))
         kind = f"images {self.sample_shape}" if self.sample_shape else f"{self.dim:,} columns"
-        return {
+        facts = {
             "samples": kind if self.n_samples is None else f"{self.n_samples:,} with {kind}",
             "σ": f"{self.bandwidth:.3g} of {low:.3g} to {high:.3g}",
-            "dimension": "" if profile is None else profile.dimension_in_words if is_sure else "not resolved",
+            "dimension": "" if profile is None else "not resolved" if any(doubts) else profile.dimension_in_words,
             "noise": f"{self.noise:.3g}" if self.noise else "",
             "rank": str(self.rank),
             "training": self.history.stop_reason,
         }
-
-    def _doubts(self) -> tuple[str | None, ...]:
-        profile, supported = self.scale_profile, self.supported_from
-        cut = None if profile is None else toolkit.rank_cuts_off(profile, self.hull_dim, supported)
-        return linear_phase(self.history), cut
-
-    def _repr_html_(self) -> str:
-        profile, names = self.scale_profile, {"columns": listed(self.feature_names or ())}
-        why = {
-            "noise": str(self.noise_estimate),
-            "outlook": self.history.outlook,
-            "σ, why": getattr(profile, "reason", ""),
-        }
-        drawn = "" if profile is None else profile.picture()
-        return card("Geometry", names | self._facts() | why, drawn, doubts=(*self._doubts(), *self.concerns))
+        return facts, [doubt for doubt in doubts if doubt]
 
     def at(self, points: Any, bandwidth: Bandwidth | None = None) -> Local:
         """Ask at points once: the metric, and all that is read off it, from one forward pass.
@@ -388,11 +383,8 @@ class Geometry(DataField):
             must = f"have shape (n, {', '.join(map(str, self.sample_shape))}) or (n, {self.dim})"
             raise ArgumentError(name, must, got=shape, remedy=f"Give a single image as {name}[None]")
         if len(shape) > 2:
-            must, remedy = (
-                f"have shape (n, {self.dim}), like the samples of the fit",
-                f"{name}.reshape(len({name}), -1)",
-            )
-            raise ArgumentError(name, must, got=shape, remedy=f"Flatten with {remedy}")
+            must = f"have shape (n, {self.dim}), like the samples of the fit"
+            raise ArgumentError(name, must, got=shape, remedy=f"Flatten with {name}.reshape(len({name}), -1)")
         given = as_points(points, dim=self.dim, name=name)
         return dataclasses.replace(given, names=names).in_units(self.units)
 
