@@ -383,20 +383,21 @@ def _summary(
     else:
         every = -(-len(samples) // _SUMMARIZED)
         some = samples.values[::every] if isinstance(samples, carre.Table) else samples[::every]
-    with progress("dimension", quiet=quiet) as tell:
-        estimate = geometry.estimate_dimension(some, progress=tell)
-    (low, high), source = estimate.interval, estimate.source
+    from carre.training import linear_phase  # noqa: PLC0415
+
+    # A kernel would answer in place of a network that has not resolved the data: not within a budget.
+    estimate = None
+    if geometry.parameters["max_seconds"] is None or linear_phase(geometry.history) is None:
+        with progress("dimension", quiet=quiet) as tell:
+            estimate = geometry.estimate_dimension(some, progress=tell)
     seconds = time.perf_counter() - BEGAN.get()
-    doubt = "; read the warnings about columns first" if geometry.concerns else ""
     model, table, history = shlex.quote(str(out)), shlex.quote(data), geometry.history
     table += " --drop-missing" if isinstance(samples, carre.Table) and samples.dropped else ""
     facts = {
         "samples": f"{geometry.n_samples:,} with {counted(geometry.dim, 'coordinate')}",
         **_facts_of_columns(_columns_of(samples)),
         **_scaled(str(geometry.parameters.get("scale"))),
-        "dimension": f"{estimate.value} ({low} to {high} as σ varies by √2): {estimate.verdict}"
-        + "".join(f"; {why}" for why in (source, estimate.counted, estimate.doubt) if why)
-        + doubt,
+        "dimension": _dimension(estimate, doubt=bool(geometry.concerns)),
         "scale σ": f"{geometry.bandwidth:.4g}" + (", which includes the noise" if geometry.noise > 0 else ""),
         "noise": str(geometry.noise_estimate),
         "training": f"{history.steps:,} steps, {seconds:.1f} s, on {geometry.device}: {history.stop_reason}",
@@ -412,9 +413,9 @@ def _summary(
         "rows_left_out": list(samples.dropped) if isinstance(samples, carre.Table) else [],
         "scale": geometry.parameters.get("scale"),
         "concerns": geometry.concerns,
-        "dimension": estimate.value,
-        "dimension_interval": estimate.interval,
-        "verdict": estimate.verdict,
+        "dimension": estimate.value if estimate else None,
+        "dimension_interval": estimate.interval if estimate else None,
+        "verdict": estimate.verdict if estimate else "not resolved",
         "bandwidth": geometry.bandwidth,
         "bandwidth_range": geometry.bandwidth_range,
         "noise": geometry.noise,
@@ -427,3 +428,12 @@ def _summary(
         "device": geometry.device,
     }
     return facts, results
+
+
+def _dimension(estimate: carre.DimensionEstimate | None, *, doubt: bool) -> str:
+    """Say what was estimated."""
+    if estimate is None:
+        return "not resolved within this budget: give more, or ask below, where a kernel answers, which takes longer"
+    (low, high), why = estimate.interval, [estimate.source, estimate.counted, estimate.doubt]
+    parts = [f"{estimate.value} ({low} to {high} as σ varies by √2): {estimate.verdict}", *filter(None, why)]
+    return "; ".join(parts + ["read the warnings about columns first"] * doubt)
