@@ -116,7 +116,7 @@ def main(
     """Learn the Riemannian geometry of a dataset from samples, and use it.
 
     \b
-    carre demo                                        handwritten digits, in a minute
+    carre demo                                        handwritten digits, from a fit to a report
     carre fit data.csv --out model                    learn a geometry
     carre dimension model data.csv                    how many dimensions
     carre report model data.csv -o report.html        everything on one page
