@@ -155,6 +155,9 @@ def test_the_picture_of_a_geometry_has_an_eigenvalue_per_line_and_marks_the_scal
     bottom, top = 156, 34
     assert max(line[:, 1].max() for line in high) < top + 0.1 * (bottom - top)
     assert low[:, 1].min() > bottom - 0.1 * (bottom - top)
+    np.testing.assert_allclose(
+        np.diff(low[:, 0], 2), 0, atol=0.2, err_msg="σ doubles: as far apart on a logarithmic axis"
+    )
     sigma = profile.bandwidth[profile.chosen]
     assert f"σ = {sigma:.3g}" in html
     # Its dashed line stands where the lines have their node at that scale.

@@ -55,7 +55,7 @@ def test_a_budget_is_for_all_that_a_fit_does(samples, slow, monkeypatch):
     reserved = []
     monkeypatch.setattr(slow, "train", lambda *given, **more: reserved.append(given[5].reserved) or 1 / 0)
     told = {"width": 16, "bandwidth_range": (0.01, 0.64), "max_seconds": 1000.0}
-    for answers in (0, 10 * 512):
+    for answers in (0, 500 * 512):
         start = time.perf_counter()
         with pytest.raises(ZeroDivisionError), waiting(start - 300, answers=answers, seconds=40.0):
             carre.fit(samples.numpy(), **told)

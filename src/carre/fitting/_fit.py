@@ -44,7 +44,6 @@ from carre.training import (
     TrainingDivergedError,
     likely_steps,
     linear_phase,
-    looks_in,
     seconds_per_step,
     train,
 )
@@ -58,6 +57,7 @@ _FACTS = ("method", "width", "n_blocks", "block", "reduce", "validation_fraction
 _FEW_SAMPLES, _MOST_LANDMARKS = 20, 5000
 # Of a budget, training gets so much at least, whatever else takes long.
 _LEAST_FOR_TRAINING = 0.5
+_MOST_LOOKS = 30
 
 
 # When somebody began to wait for a fit; when it is done, how many points they ask about, and how long they need else.
@@ -401,8 +401,10 @@ def expected_seconds(plan: FitPlan) -> tuple[float, float, float]:
     per_step = seconds_per_step(plan.build(), plan.training, *_lesson(plan), plan.config)
     (per_look, after), allowed = _seconds_beside(plan), plan.config.max_seconds or math.inf
     counts = (*likely_steps(plan.config), plan.config.max_steps)
-    seconds = (count * per_step + looks_in(plan.config, count) * per_look + after for count in counts)
-    least, most, longest = (min(span, allowed) for span in seconds)
+    # Held-out samples are looked at in every round at first, then ever less often.
+    looks = [min(1 + count / plan.config.round_steps, _MOST_LOOKS) for count in counts]
+    seconds = [count * per_step + n * per_look + after for count, n in zip(counts, looks, strict=True)]
+    least, most, longest = (min(total, allowed) for total in seconds)
     return least, most, longest
 
 

@@ -2,7 +2,7 @@
 
 from carre.arguments import check_room
 from carre.backend.processes import ProcessLostError
-from carre.training._schedule import likely_steps, looks_in
+from carre.training._schedule import likely_steps
 from carre.training._steps import seconds_per_step
 from carre.training.checkpoint import Checkpoint, CheckpointError
 from carre.training.config import DataScale, ImageScale, TrainingConfig
@@ -26,7 +26,6 @@ __all__ = [
     "TrainingDivergedError",
     "likely_steps",
     "linear_phase",
-    "looks_in",
     "seconds_per_step",
     "train",
 ]

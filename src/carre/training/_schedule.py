@@ -125,17 +125,6 @@ def likely_steps(config: TrainingConfig) -> tuple[float, float]:
     return least, most
 
 
-def looks_in(config: TrainingConfig, steps: float) -> float:
-    """Say how often held-out samples are looked at in so many steps: evenly at first, then ever further apart.
-
-    Example:
-        >>> [round(looks_in(TrainingConfig(max_steps=6000, round_steps=100), steps)) for steps in (500, 1000, 6000)]
-        [5, 10, 26]
-    """
-    even = max(min(config.max_steps // config.evaluations, config.round_steps), 1) / _SPACING
-    return (steps / even if steps < even else 1 + math.log(steps / even)) / _SPACING
-
-
 class Gain(NamedTuple):
     """What half more steps have brought on the held-out pairs.
 
