@@ -66,7 +66,14 @@ _WAITING: ContextVar[tuple[float | None, int, float]] = ContextVar("_WAITING", d
 
 @contextmanager
 def waiting(since: float, *, answers: int, seconds: float) -> Iterator[None]:
-    """Let budgets of fits include what else is done before them, since a time of `time.perf_counter`, and after."""
+    """Let budgets of fits include what else is done before them, since a time of `time.perf_counter`, and after.
+
+    Example:
+        >>> with waiting(time.perf_counter(), answers=2000, seconds=1.0):
+        ...     geometry = fit(np.random.default_rng(0).normal(size=(40, 2)), max_seconds=2, width=16, bandwidth=1.0)
+        >>> geometry.history.seconds < 2
+        True
+    """
     known = _WAITING.set((since, answers, seconds))
     try:
         yield
