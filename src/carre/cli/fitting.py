@@ -37,8 +37,8 @@ from carre.text import in_words, span
 _INTERRUPTED = 130
 # The summary asks for the dimension at so many samples at most, at three scales.
 _SUMMARIZED = 2000
-# What saving takes, and the end of the process.
-_SECONDS_TO_END = 1.0
+# What the start of Python, saving, and the end of the process take.
+_SECONDS_TO_END = 2.5
 # What NumPy takes.
 _LARGEST_SEED = 2**32 - 1
 

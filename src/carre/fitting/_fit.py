@@ -55,9 +55,9 @@ _N_SELECTION, _FEWEST_SELECTION, _NUMBERS_IN_SELECTION = 512, 64, 2**24
 # What the user has said and training does not see, so that an error about a checkpoint can name it.
 _FACTS = ("method", "width", "n_blocks", "block", "reduce", "validation_fraction")
 _FEW_SAMPLES, _MOST_LANDMARKS = 20, 5000
-# Of a budget, training gets so much at least, whatever else takes long.
+# Of a budget, training gets so much at least, whatever else takes long. What was measured once may take longer.
 _LEAST_FOR_TRAINING = 0.5
-_MOST_LOOKS = 30
+_MOST_LOOKS, _SPARE = 30, 1.5
 
 
 # When somebody began to wait for a fit; when it is done, how many points they ask about, and how long they need else.
@@ -434,7 +434,7 @@ def _seconds_beside(plan: FitPlan) -> tuple[float, float]:
     _profile(plan, field, rank, 0.0, calibrated=settings.method != "uncentered", n_scales=1)
     n_scales = len(_grid(plan)) if settings.bandwidth is None else 0
     answered = (time.perf_counter() - looked) * (n_scales + n_answers / _N_SELECTION)
-    return looked - start, seconds + answered
+    return looked - start, seconds + _SPARE * answered
 
 
 def _reserving(plan: FitPlan, seconds: float, *, most: float) -> FitPlan:
