@@ -12,6 +12,8 @@ SOURCE = Path(carre.__file__).parent
 PICTURE = Path(__file__).parent / "images" / "house.svg"
 _WIDTH, _ROW, _BOX, _HEIGHT, _MARGIN = 980, 84, 132, 40, 20
 _WORDS = {
+    "progress": "how far it is",
+    "sketch": "seen at a prompt",
     "boundary": "what people give",
     "arguments": "what they ask for",
     "files": "written whole",

@@ -15,6 +15,8 @@ HOUSE = Path(__file__).parent.parent / "docs" / "house.py"
 # From the ground up: each room may import those before it, and none after it.
 ORDER = [
     "text",
+    "progress",
+    "sketch",
     "boundary",
     "arguments",
     "files",

@@ -22,6 +22,7 @@ from carre.data.frames import FrameNames, is_frame, read_frame, refuse_anndata
 from carre.fields import Bandwidth, DataField, MetricField
 from carre.local import Local
 from carre.metric import Metric
+from carre.sketch import card
 from carre.toolkit import DimensionEstimate, KernelChoice, LocalScales, Path, RankAdvice, SampleGraph, ScaleProfile
 from carre.toolkit.noise import NoiseEstimate
 from carre.toolkit.question import telling
@@ -68,7 +69,7 @@ class Geometry(DataField):
         concerns: What was odd about columns of the samples, in sentences (`carre.data.column_concerns`).
         parameters: What the fit was told.
         device: Where the field computes.
-        verbose: Whether long work draws a progress bar (on a terminal only).
+        verbose: Whether long work draws a progress bar (in a notebook or on a terminal).
 
     Example:
         >>> import carre, numpy as np
@@ -155,9 +156,29 @@ class Geometry(DataField):
         return self.dim if frame is None else int(frame.hull_dim)
 
     def __repr__(self) -> str:
-        kind = f"images {self.sample_shape}" if self.sample_shape else f"{self.dim} columns"
-        low, high = self.bandwidth_range
-        return f"Geometry({kind}, σ = {self.bandwidth:.3g} of {low:.3g} to {high:.3g}, rank {self.rank})"
+        return f"Geometry({', '.join(f'{name} {what}' for name, what in self._known()[0].items() if what)})"
+
+    def _repr_html_(self) -> str:
+        (facts, doubts), profile = self._known(), self.scale_profile
+        why, drawn = ("", "") if profile is None else (profile.reason, profile.picture())
+        more = {"noise": str(self.noise_estimate), "σ, why": why, "outlook": self.history.outlook}
+        facts = {"columns": listed(self.feature_names or ())} | facts | more
+        return card("Geometry", facts, drawn, doubts=(*doubts, *self.concerns))
+
+    def _known(self) -> tuple[dict[str, str], list[str]]:
+        (low, high), profile, doubts = self.bandwidth_range, self.scale_profile, [linear_phase(self.history)]
+        if profile is not None:
+            doubts.append(toolkit.rank_cuts_off(profile, self.hull_dim, self.supported_from))
+        kind = f"images {self.sample_shape}" if self.sample_shape else f"{self.dim:,} columns"
+        facts = {
+            "samples": kind if self.n_samples is None else f"{self.n_samples:,} with {kind}",
+            "σ": f"{self.bandwidth:.3g} of {low:.3g} to {high:.3g}",
+            "dimension": "" if profile is None else "not resolved" if any(doubts) else profile.dimension_in_words,
+            "noise": f"{self.noise:.3g}" if self.noise else "",
+            "rank": str(self.rank),
+            "training": self.history.stop_reason,
+        }
+        return facts, [doubt for doubt in doubts if doubt]
 
     def at(self, points: Any, bandwidth: Bandwidth | None = None) -> Local:
         """Ask at points once: the metric, and all that is read off it, from one forward pass.
@@ -367,11 +388,8 @@ class Geometry(DataField):
             must = f"have shape (n, {', '.join(map(str, self.sample_shape))}) or (n, {self.dim})"
             raise ArgumentError(name, must, got=shape, remedy=f"Give a single image as {name}[None]")
         if len(shape) > 2:
-            must, remedy = (
-                f"have shape (n, {self.dim}), like the samples of the fit",
-                f"{name}.reshape(len({name}), -1)",
-            )
-            raise ArgumentError(name, must, got=shape, remedy=f"Flatten with {remedy}")
+            must = f"have shape (n, {self.dim}), like the samples of the fit"
+            raise ArgumentError(name, must, got=shape, remedy=f"Flatten with {name}.reshape(len({name}), -1)")
         given = as_points(points, dim=self.dim, name=name)
         return dataclasses.replace(given, names=names).in_units(self.units)
 

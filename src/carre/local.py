@@ -15,6 +15,7 @@ from carre.boundary import ArgumentError, Points
 from carre.fields import MetricField
 from carre.fields.field import denoised_in_parts, metric_in_parts
 from carre.metric import LowRankMetric, Metric
+from carre.sketch import card
 from carre.toolkit import tangent_frame
 from carre.toolkit.derivatives import euclidean_gradient
 from carre.toolkit.edges import count_directions
@@ -52,6 +53,11 @@ class Local:
         low, high = float(self.bandwidth.min()), float(self.bandwidth.max())
         scale = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
         return f"Local({len(self.points)} points, σ = {scale})"
+
+    def _repr_html_(self) -> str:
+        """Show what was asked already; nothing is asked for this."""
+        known = [name for name in ("metric", "eigenvalues", "dimension") if name in self.__dict__]
+        return card(repr(self), {"known": ", ".join(known) or "nothing yet: each answer is computed when asked for"})
 
     def __len__(self) -> int:
         return len(self.points)

@@ -33,8 +33,9 @@ _INNER = """
     ImageScale.n_references ImageScale.polish_batch MetricModel.along FactorNetwork.envelope Neighbors.to
     NeuralField.points_at_once Objective.above_floor Objective.image Objective.losses Path.in_units
     Perturbation.centered Perturbation.image SampleGraph.curves Straight.draw TangentFrame.project Thread.draw
-    TorchIndex.search_wide rebuild_model trusted seconds_per_step Asked.at Asked.of MapTask.begin MapTask.check
-    MapTask.plan MapTask.run MapTask.write Source.blocks Source.of_shard map_in_processes
+    TorchIndex.search_wide rebuild_model trusted likely_steps seconds_per_step ScaleProfile.picture Asked.at
+    Asked.of MapTask.begin MapTask.check MapTask.plan MapTask.run MapTask.write Source.blocks Source.of_shard
+    map_in_processes
     map_on_ray
 """
 # Files and folders are corpora of their own.

@@ -43,7 +43,21 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path):
     plan = json.loads(invoke(*arguments, "--json").stdout)
     assert (plan["max_steps"], plan["max_seconds"], plan["rank"]) == (None, 5400, 3)
     assert f"{plan['n_parameters']:,} parameters" in text
+    assert 0 < plan["likely_seconds"][0] <= plan["likely_seconds"][1] <= plan["seconds"] <= 5400
+    assert "time         likely" in text
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("here")
+def test_what_a_budget_does_not_resolve_is_not_answered_beyond_it(tmp_path, monkeypatch):
+    """In place of such a network a kernel answers, which takes longer than any reserve."""
+    monkeypatch.setattr("carre.training.linear_phase", lambda history: "it stopped early")
+    monkeypatch.setattr("carre.geometry.Geometry.estimate_dimension", lambda *given, **told: pytest.fail("asked"))
+    asked = ["fit", *DATA, "--out", tmp_path / "model", *QUICK, "--budget", "60s"]
+    assert "not resolved within this budget" in invoke(*asked).stdout
+    found = json.loads(invoke(*asked, "--overwrite", "--json").stdout)
+    assert (found["dimension"], found["verdict"]) == (None, "not resolved")
+    assert found["seconds"] < 60
 
 
 def test_columns_are_listed_and_odd_ones_are_named_everywhere(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 import carre
 from carre.cli import _output as output
 from carre.cli._inputs import Rows, pair_of, seconds_of
-from carre.cli._output import lines_on, naming, progress, show, stopped_like_ctrl_c, warnings_as_lines, worded
+from carre.cli._output import naming, progress, show, stopped_like_ctrl_c, warnings_as_lines, worded
 from carre.training import Evaluation, Progress
 
 
@@ -104,17 +104,18 @@ def test_warnings_name_options(capsys):
     ]
 
 
-def test_progress_becomes_lines_in_a_log(capsys):
-    tell = lines_on("fit", seconds=0.0)
-    for step in range(1000):
-        tell(Progress(step, (step + 1) / 1000, 0.0, None) if step % 2 else (step + 1) / 1000)
-    assert capsys.readouterr().err.splitlines() == [f"fit: {10 * i}% after 0 s" for i in range(1, 11)]
+def test_progress_becomes_lines_in_a_log(capsys, monkeypatch):
+    monkeypatch.setattr("carre.progress._SECONDS", 0.0)
+    with progress("fit") as tell:
+        for step in range(1000):
+            tell(Progress(step, (step + 1) / 1000, 0.0, None, "settling") if step % 2 else (step + 1) / 1000)
+    assert capsys.readouterr().err.splitlines() == [f"fit: {10 * i}% after 0 s, settling" for i in range(1, 11)]
 
 
 def test_lines_are_two_seconds_apart(capsys, monkeypatch):
     """The work takes ten seconds: a line at two, four, six and eight, and one at its end."""
     now = [0.0]
-    monkeypatch.setattr("carre.cli._output.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("carre.progress.time.monotonic", lambda: now[0])
     with progress("dimension") as tell:
         for step in range(1, 101):
             now[0] = step / 10
@@ -122,6 +123,17 @@ def test_lines_are_two_seconds_apart(capsys, monkeypatch):
     assert capsys.readouterr().err.splitlines() == [
         f"dimension: {percent}% after {percent // 10} s" for percent in (20, 40, 60, 80, 100)
     ]
+
+
+def test_the_first_line_of_a_fit_says_how_long_it_will_take(capsys, monkeypatch):
+    """As soon as that is known, long before a tenth of its budget is spent."""
+    now = [0.0]
+    monkeypatch.setattr("carre.progress.time.monotonic", lambda: now[0])
+    with progress("fit") as tell:
+        for step in range(1, 31):
+            now[0] = step / 10
+            tell(Progress(step, step / 6000, now[0], None, likely=(100.0, 460.0) if now[0] > 1 else None))
+    assert capsys.readouterr().err.splitlines() == ["fit: 0% after 2 s, learning, likely 2 to 8 min of training"]
 
 
 @pytest.mark.parametrize("quiet", [True, False])
@@ -136,13 +148,14 @@ def test_on_a_terminal_progress_is_a_bar(monkeypatch):
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr("carre.cli._output._SHOWN_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr("carre.progress._SECONDS", 0.0)
     with progress("fit") as tell:
-        tell(Progress(50, 0.5, 1.0, Evaluation(50, 1.0, 0.9, 0.4, -0.2, gain=(0.1, 0.3))))
-        tell(1.0)
-    text = stream.getvalue()
+        tell(Progress(50, 0.5, 1.0, Evaluation(50, 1.0, 0.9, 0.4, -0.2, gain=(0.1, 0.3)), likely=(20.0, 91.0)))
+    text = stream.getvalue().split("\r")[-1]
     assert "fit: 100%|" in text
-    assert "loss -0.200, gain 0.30, learning, less time left than this" in text
+    # The end is not known: a time left would be that of the budget.
+    assert "loss -0.200, gain 0.30, learning, likely 20 to 91 s of training" in text
+    assert "<" not in text
 
 
 def test_the_library_gives_the_advice_that_is_replaced():

@@ -71,7 +71,7 @@ def test_another_network_is_refused(path):
 
 
 def test_a_setting_without_effect_may_change(path):
-    run(path=path, cuda_graph=False)
+    run(path=path, cuda_graph=False, reserved=1.0)
 
 
 @pytest.mark.parametrize("length", [0, 4, 100, 3000, -1], ids=str)

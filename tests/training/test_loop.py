@@ -207,6 +207,16 @@ def test_progress_is_reported_until_all_of_the_budget_is_spent():
     assert seen[-1].evaluation is not None
 
 
+def test_what_is_likely_is_said_after_a_second(monkeypatch):
+    """By a clock that advances a second whenever it is read: a step takes one, and twelve are taken."""
+    ticks = iter(range(10**6))
+    monkeypatch.setattr("carre.training.loop.time.perf_counter", lambda: float(next(ticks)))
+    seen = []
+    run(max_steps=12, evaluations=3, callback=seen.append)
+    assert seen[0].likely is None
+    assert all(progress.likely == pytest.approx((12, 12), abs=1) for progress in seen[1:])
+
+
 class ExplodesAtStep(nn.Module):
     """A model whose output is not finite from a given forward pass in training on."""
 

@@ -10,7 +10,7 @@ from carre.matching import LogUniform, perturb, predictive_loss
 from carre.metric import LowRankMetric
 from carre.networks import build_model
 from carre.training import DataScale, ImageScale, Objective, TrainingConfig, train
-from carre.training._schedule import Evidence, Gain, Schedule, is_done, is_hard, is_worse
+from carre.training._schedule import Evidence, Gain, Schedule, is_done, is_hard, is_worse, likely_steps
 
 
 def schedule(polishes=True, **settings):
@@ -60,6 +60,29 @@ def test_time_and_steps_both_bound_a_run():
     assert course.spent(100, 5.0) == 0.5
     assert course.spent(900, 5.0) == 0.9
     assert course.spent(2000, 50.0) == 1.0
+
+
+def test_what_others_need_of_a_budget_is_not_trained_in():
+    course = schedule(max_seconds=10.0, reserved=6.0)
+    assert course.spent(0, 2.0) == 0.5
+    with pytest.raises(ValueError, match="reserved must lie between 0 and max_seconds; got 10"):
+        TrainingConfig(max_seconds=10.0, reserved=10.0)
+
+
+def test_how_long_a_run_will_take_is_narrowed_while_it_learns_and_known_when_it_settles():
+    """Half of the run learns: of rounds of 10 steps three at least, and fourteen of most data; a step takes 2 s."""
+    told = {"round_steps": 10}
+    assert likely_steps(schedule(**told).config) == (60, 280)
+    assert likely_steps(schedule(**told, fills_hull=True).config)[1] < 100
+    course = schedule(**told)
+    assert course.likely(10, 20.0, 2.0) == (120, 560)
+    assert course.likely(100, 200.0, 2.0) == (400, 560)
+    assert course.likely(300, 600.0, 2.0) == (1200, 1200)
+    assert course.likely(490, 980.0, 2.0) == (1960, 1960)
+    course.settled = 0.1
+    assert course.likely(110, 220.0, 2.0) == pytest.approx((400, 400))
+    assert schedule(**told, max_steps=50).likely(10, 20.0, 2.0) == (100, 100)
+    assert schedule(**told, max_seconds=130.0, reserved=30.0).likely(10, 20.0, 2.0) == (100, 100)
 
 
 def test_a_gain_is_told_from_chance_by_pairs():

@@ -1,18 +1,15 @@
-"""How much is computed at a time, and how far that is: memory for temporary results, work in parts, progress."""
+"""How much is computed at a time, and how far that is: memory for temporary results, work in parts."""
 
 from __future__ import annotations
 
-import math
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from carre.boundary import ArgumentError
 
@@ -24,36 +21,6 @@ _UNKNOWN = 2**30
 
 Progress: TypeAlias = Callable[[float], None]
 """Told the fraction of the work that is done, between 0 and 1."""
-
-
-@contextmanager
-def progress_bar(task: str, *, delay: float = 2.0) -> Iterator[Callable[[Any], None]]:
-    """Draw a bar on a terminal, for work that takes more than a moment; give a function to tell how far that is.
-
-    It is told a share of the work, or the record of a training run, which has a ``fraction`` and an ``evaluation``.
-
-    Example:
-        >>> with progress_bar("count") as tell:
-        ...     for number in range(10):
-        ...         tell(number / 10)
-    """
-    # A program without a console has no stderr, or a closed one.
-    is_lost = sys.stderr is None or getattr(sys.stderr, "closed", False)
-    with tqdm(total=100, desc=task, unit="%", delay=delay, disable=is_lost or None) as bar:
-
-        def draw(told: Any) -> None:
-            percent, found = int(100 * getattr(told, "fraction", told)), getattr(told, "evaluation", None)
-            if found is not None:
-                gain, phase = max(found.gain, default=math.nan), getattr(told, "phase", "")
-                # How long learning takes shows only while it goes on.
-                phase = "learning, less time left than this" if phase == "learning" else phase
-                bar.set_postfix_str(f"loss {found.loss:.3f}, gain {gain:.2f}, {phase}", refresh=False)
-            if hasattr(told, "note"):
-                bar.set_postfix_str(told.note, refresh=False)
-            if percent > bar.n:
-                bar.update(percent - bar.n)
-
-        yield draw
 
 
 def working_memory(device: torch.device, memory: int | None = None) -> int:

@@ -99,19 +99,6 @@ def bytes_of(size: str | None) -> int | None:
     return int(float(found[1]) * (1024 if found[3] else 1000) ** " kmgt".index(found[2] or " "))
 
 
-def in_words(seconds: float) -> str:
-    """Say how long something takes.
-
-    Example:
-        >>> in_words(0.4), in_words(42.4), in_words(130), in_words(7500)
-        ('a second', '42 s', '2 min', '2.1 h')
-    """
-    minutes = seconds / 60
-    if seconds < 1:
-        return "a second"
-    return f"{seconds:.0f} s" if seconds < 100 else f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
-
-
 def listed(text: str | None) -> list[str] | None:
     """Read names or numbers that are separated by commas.
 

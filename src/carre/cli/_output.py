@@ -9,20 +9,22 @@ import os
 import signal
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import Any
 
 import typer
 
 import carre
+from carre.progress import progress_bar
 from carre.text import visible
 
 # The command line as it was given, for pages and advice to quote.
 COMMAND: ContextVar[str] = ContextVar("COMMAND", default="carre")
+# When it was given, of `time.perf_counter`: a budget is for all of it.
+BEGAN: ContextVar[float] = ContextVar("BEGAN")
 # What arguments of the library are called here.
 OPTIONS = {
     **dict.fromkeys(("path", "X", "samples", "points"), "DATA"),
@@ -55,7 +57,6 @@ ADVICE = {
     " or None": " or left out",
     "with a checkpoint, training goes on from there": "with --resume, training goes on from its last checkpoint",
 }
-_LINE_EVERY_PERCENT, _SHOWN_AFTER_SECONDS = 10, 2.0
 _SHOWN = (UserWarning, RuntimeWarning)
 
 
@@ -192,26 +193,5 @@ def progress(task: str, *, quiet: bool = False) -> Iterator[Callable[[Any], None
     It is told a share of the work, or the record of a training run. Work that takes no more than a moment leaves
     neither bar nor line.
     """
-    if quiet or not sys.stderr.isatty():
-        yield (lambda told: None) if quiet else lines_on(task)
-        return
-    from carre.backend.memory import progress_bar  # noqa: PLC0415  (a pipe does not need it)
-
-    with progress_bar(task, delay=_SHOWN_AFTER_SECONDS) as draw:
-        yield draw
-
-
-def lines_on(task: str, *, seconds: float = _SHOWN_AFTER_SECONDS) -> Callable[[Any], None]:
-    """Return a function that writes a line on a task every ten percent, two seconds apart at least."""
-    start = latest = time.monotonic()
-    written = 0
-
-    def write(told: Any) -> None:
-        nonlocal latest, written
-        percent, now = int(100 * getattr(told, "fraction", told)), time.monotonic()
-        if percent // _LINE_EVERY_PERCENT > written // _LINE_EVERY_PERCENT and now - latest >= seconds:
-            written, latest = percent, now
-            note = f", {told.note}" if hasattr(told, "note") else ""
-            say(f"{task}: {percent}% after {now - start:.0f} s{note}")
-
-    return write
+    with nullcontext(lambda told: None) if quiet else progress_bar(task, write=say) as tell:
+        yield tell

@@ -6,6 +6,7 @@ import errno
 import os
 import shlex
 import sys
+import time
 import traceback
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from carre import __version__
-from carre.cli._output import COMMAND, open_streams, say, stopped_like_ctrl_c, warnings_as_lines, worded
+from carre.cli._output import BEGAN, COMMAND, open_streams, say, stopped_like_ctrl_c, warnings_as_lines, worded
 from carre.cli._together import Crew
 
 # Typer brings its own copy of click, or uses click, depending on its version.
@@ -34,6 +35,7 @@ class Commands(TyperGroup):
         """Run the command line; without arguments, show the help."""
         arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
         crew = Crew(arguments)
+        BEGAN.set(time.perf_counter())
         COMMAND.set(shlex.join([*crew.program, *arguments]))
         open_streams()
         # Before signals wait for anything: until all are there, whoever asks it to end ends it.
@@ -114,7 +116,7 @@ def main(
     """Learn the Riemannian geometry of a dataset from samples, and use it.
 
     \b
-    carre demo                                        two kinds of real data, in a minute
+    carre demo                                        two kinds of real data; a report on each
     carre fit data.csv --out model                    learn a geometry
     carre dimension model data.csv                    how many dimensions
     carre report model data.csv -o report.html        everything on one page

@@ -30,12 +30,15 @@ from carre.cli._inputs import (
     listed,
     positive,
 )
-from carre.cli._output import COMMAND, counted, progress, say, show, worded
+from carre.cli._output import BEGAN, COMMAND, counted, progress, say, show, worded
 from carre.cli._together import own_device
+from carre.text import in_words, span
 
 _INTERRUPTED = 130
-# The summary asks for the dimension at so many samples at most.
+# The summary asks for the dimension at so many samples at most, at three scales.
 _SUMMARIZED = 2000
+# What the start of Python, saving, and the end of the process take.
+_SECONDS_TO_END = 2.5
 # What NumPy takes.
 _LARGEST_SEED = 2**32 - 1
 
@@ -58,7 +61,7 @@ def fit(
         Scale, typer.Option(help="Divide each column by its deviation, or by its interquartile range, or by nothing.")
     ] = Scale.none,
     size: Annotated[int | None, positive("Height and width to bring the images of a folder to.")] = None,
-    budget: Annotated[str | None, typer.Option(help="Time to train for, at most: 90s, 2m, 1h30m.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Time for all of it, at most: 90s, 2m, 1h30m.")] = None,
     steps: Annotated[int | None, positive("Optimizer steps to train for, at most.")] = None,
     rank: Annotated[int | None, positive("Rank of the metric; at least 2d − 1 for dimension d.")] = None,
     sigma: Annotated[float | None, positive("Scale σ of all questions; chosen from the data if left out.")] = None,
@@ -139,13 +142,11 @@ def fit(
             return
         if overwrite and everyone.is_first:
             checkpoint_of(out).unlink(missing_ok=True)
-        start = time.perf_counter()
         told = {"device": own_device(device), "random_state": seed, "scale": scale.value, "memory": bound, **settings}
         geometry = _fit(samples, out, quiet=quiet, **told)
     if not everyone.is_first:
         return
-    seconds = time.perf_counter() - start
-    facts, results = _summary(geometry, samples, data, out, seconds, quiet=quiet)
+    facts, results = _summary(geometry, samples, data, out, quiet=quiet)
     show(facts, results, as_json=as_json, quiet=quiet)
 
 
@@ -224,7 +225,14 @@ def _plan(
     samples: Samples, settings: dict[str, Any], scale: str, device: str | None, seed: int, memory: int | None
 ) -> dict[str, Any]:
     """Find out what a fit would do: all is decided, and nothing is trained."""
-    from carre.fitting import FitSettings, Reading, accept_samples, choose_device, seed_of  # noqa: PLC0415
+    from carre.fitting import (  # noqa: PLC0415
+        FitSettings,
+        Reading,
+        accept_samples,
+        choose_device,
+        expected_seconds,
+        seed_of,
+    )
 
     accepted = accept_samples(samples, scale=scale, how=Reading(memory, seed=seed_of(seed), looks_only=True))
     for concern in accepted.concerns():
@@ -233,6 +241,10 @@ def _plan(
     plan = accepted.plan(FitSettings(**settings), seed=seed_of(seed), device=place)
     plan.check_memory(memory)
     n_parameters, *n_bytes = plan.costs()
+    spent = time.perf_counter() - BEGAN.get()
+    expected = expected_seconds(plan)
+    # What was done so far is done in a fit, too.
+    *likely, longest = (seconds + (0 if plan.config.max_seconds else spent) for seconds in expected)
     return {
         "n_samples": plan.n_samples,
         "dim": plan.samples.shape[1],
@@ -249,7 +261,8 @@ def _plan(
         "batch_size": plan.config.batch_size,
         "device": str(plan.device),
         "memory": sum(n_bytes),
-        "seconds": plan.seconds(),
+        "likely_seconds": likely,
+        "seconds": longest,
         "scale": scale,
         "concerns": accepted.concerns(),
     }
@@ -300,7 +313,7 @@ def _facts_of_plan(plan: dict[str, Any], data: str, out: Path) -> dict[str, str]
         "rank": f"{plan['rank']} (neighbors suggest a dimension of {plan['dimension_guess']:.1f})",
         "network": f"{plan['network']}, {plan['n_parameters']:,} parameters",
         "training": f"until it is done, at most {bound}, batches of {plan['batch_size']:,}",
-        "time": f"at most {inputs.in_words(plan['seconds'])}, as measured now, and often far less",
+        "time": f"likely {span(*plan['likely_seconds'])}, at most {in_words(plan['seconds'])}, as measured now",
         "memory": f"about {plan['memory'] / 2**20:,.0f} MiB, beside torch's own",
         "would write": f"{out}; nothing was done",
     }
@@ -309,12 +322,14 @@ def _facts_of_plan(plan: dict[str, Any], data: str, out: Path) -> dict[str, str]
 def _fit(samples: Samples, out: Path, *, quiet: bool, **settings: Any) -> carre.Geometry:
     """Fit and save; after an interruption, say how to go on."""
     from carre.backend.processes import together  # noqa: PLC0415
+    from carre.fitting import waiting  # noqa: PLC0415
     from carre.training import Checkpoint  # noqa: PLC0415
 
     everyone = together()
     checkpoint = everyone.each(lambda: Checkpoint(checkpoint_of(out)))
+    waits = waiting(BEGAN.get(), answers=3 * _SUMMARIZED, seconds=_SECONDS_TO_END)
     try:
-        with progress("fit", quiet=quiet) as tell:
+        with progress("fit", quiet=quiet) as tell, waits:
             geometry = carre.fit(samples, **settings, checkpoint=checkpoint, verbose=not quiet, progress=tell)
         if everyone.is_first:
             _save(geometry, out)
@@ -359,7 +374,6 @@ def _summary(
     samples: Samples,
     data: str,
     out: Path,
-    seconds: float,
     *,
     quiet: bool,
 ) -> tuple[dict[str, str], dict[str, Any]]:
@@ -369,19 +383,21 @@ def _summary(
     else:
         every = -(-len(samples) // _SUMMARIZED)
         some = samples.values[::every] if isinstance(samples, carre.Table) else samples[::every]
-    with progress("dimension", quiet=quiet) as tell:
-        estimate = geometry.estimate_dimension(some, progress=tell)
-    (low, high), source = estimate.interval, estimate.source
-    doubt = "; read the warnings about columns first" if geometry.concerns else ""
+    from carre.training import linear_phase  # noqa: PLC0415
+
+    # A kernel would answer in place of a network that has not resolved the data: not within a budget.
+    estimate = None
+    if geometry.parameters["max_seconds"] is None or linear_phase(geometry.history) is None:
+        with progress("dimension", quiet=quiet) as tell:
+            estimate = geometry.estimate_dimension(some, progress=tell)
+    seconds = time.perf_counter() - BEGAN.get()
     model, table, history = shlex.quote(str(out)), shlex.quote(data), geometry.history
     table += " --drop-missing" if isinstance(samples, carre.Table) and samples.dropped else ""
     facts = {
         "samples": f"{geometry.n_samples:,} with {counted(geometry.dim, 'coordinate')}",
         **_facts_of_columns(_columns_of(samples)),
         **_scaled(str(geometry.parameters.get("scale"))),
-        "dimension": f"{estimate.value} ({low} to {high} as σ varies by √2): {estimate.verdict}"
-        + "".join(f"; {why}" for why in (source, estimate.counted, estimate.doubt) if why)
-        + doubt,
+        "dimension": _dimension(estimate, doubt=bool(geometry.concerns)),
         "scale σ": f"{geometry.bandwidth:.4g}" + (", which includes the noise" if geometry.noise > 0 else ""),
         "noise": str(geometry.noise_estimate),
         "training": f"{history.steps:,} steps, {seconds:.1f} s, on {geometry.device}: {history.stop_reason}",
@@ -397,9 +413,9 @@ def _summary(
         "rows_left_out": list(samples.dropped) if isinstance(samples, carre.Table) else [],
         "scale": geometry.parameters.get("scale"),
         "concerns": geometry.concerns,
-        "dimension": estimate.value,
-        "dimension_interval": estimate.interval,
-        "verdict": estimate.verdict,
+        "dimension": estimate.value if estimate else None,
+        "dimension_interval": estimate.interval if estimate else None,
+        "verdict": estimate.verdict if estimate else "not resolved",
         "bandwidth": geometry.bandwidth,
         "bandwidth_range": geometry.bandwidth_range,
         "noise": geometry.noise,
@@ -412,3 +428,12 @@ def _summary(
         "device": geometry.device,
     }
     return facts, results
+
+
+def _dimension(estimate: carre.DimensionEstimate | None, *, doubt: bool) -> str:
+    """Say what was estimated."""
+    if estimate is None:
+        return "not resolved within this budget: give more, or ask below, where a kernel answers, which takes longer"
+    (low, high), why = estimate.interval, [estimate.source, estimate.counted, estimate.doubt]
+    parts = [f"{estimate.value} ({low} to {high} as σ varies by √2): {estimate.verdict}", *filter(None, why)]
+    return "; ".join(parts + ["read the warnings about columns first"] * doubt)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from carre.boundary import ArgumentError, as_count
 from carre.data._pieces import Piece, pieces_of_array, rows_at_once
@@ -26,6 +25,7 @@ from carre.files import (
     find_file,
     needed,
 )
+from carre.progress import progress_bar
 
 _REMEDY = "Give a folder of images (png, jpg, webp, bmp, tif, gif, ppm)"
 _SUFFIXES = frozenset((".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"))
@@ -33,7 +33,6 @@ _SUFFIXES = frozenset((".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", 
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _MOST_BYTES = 2**27
 _GRAY_MODES = ("1", "L", "LA")
-_BAR_AFTER_SECONDS = 2.0
 # Images that a thread reads at a time: enough that handing them out costs nothing, few enough for the bar to move.
 _CHUNK = 16
 # Images of a folder that say whether all are gray, where they are read piece by piece.
@@ -256,7 +255,7 @@ def _spread(files: Sequence[Path], limit: int | None) -> list[Path]:
 
 
 def _read_pixels(files: Sequence[Path], *, size: int | None, crop: int | None, mode: str | None) -> np.ndarray:
-    """Read images into one uint8 array of shape (n, C, H, W), with a bar on a terminal if it takes long."""
+    """Read images into one uint8 array of shape (n, C, H, W), with a bar if it takes long."""
     _check_count("size", size)
     _check_count("crop", crop)
     check_choice(mode, (None, "L", "RGB"), name="mode")
@@ -270,10 +269,10 @@ def _read_pixels(files: Sequence[Path], *, size: int | None, crop: int | None, m
 
 
 def _filled(files: Sequence[Path], shape: tuple[int, ...], read: Callable[[Path], np.ndarray]) -> np.ndarray:
-    """Read images of one shape, several at a time, with a bar on a terminal if it takes long."""
+    """Read images of one shape, several at a time, with a bar if it takes long."""
     pixels = np.empty((len(files), *shape), np.uint8)
 
-    def fill(start: int) -> int:
+    def fill(start: int) -> None:
         chunk = files[start : start + _CHUNK]
         for i, file in enumerate(chunk, start):
             image = read(file)
@@ -282,13 +281,11 @@ def _filled(files: Sequence[Path], shape: tuple[int, ...], read: Callable[[Path]
                 remedy = "Pass size=… to crop and resize them"
                 raise ArgumentError("images", f"{must} {shape[2]} × {shape[1]}", remedy=remedy)
             pixels[i] = image
-        return len(chunk)
 
     # Pillow decodes and resizes outside of the interpreter's lock: threads help.
-    bar = tqdm(total=len(files), desc="reading images", unit="image", delay=_BAR_AFTER_SECONDS, disable=None)
-    with bar, ThreadPoolExecutor() as pool:
-        for n_read in pool.map(fill, range(0, len(files), _CHUNK)):
-            bar.update(n_read)
+    with progress_bar("reading images") as tell, ThreadPoolExecutor() as pool:
+        for done, _ in enumerate(pool.map(fill, range(0, len(files), _CHUNK)), 1):
+            tell(min(1.0, done * _CHUNK / len(files)))
     return pixels
 
 

@@ -1,7 +1,7 @@
 """From samples to a geometry: what was told, what is made of it, and the fit."""
 
 from carre.arguments import check_room
-from carre.fitting._fit import carry_out, fit, seed_of
+from carre.fitting._fit import carry_out, expected_seconds, fit, seed_of, waiting
 from carre.fitting.plan import FitPlan, make_plan
 from carre.fitting.samples import Reading, accept_samples
 from carre.fitting.settings import METHODS, FitSettings, choose_device, of_flat_points
@@ -14,10 +14,12 @@ __all__ = [
     "accept_samples",
     "carry_out",
     "choose_device",
+    "expected_seconds",
     "fit",
     "make_plan",
     "of_flat_points",
     "seed_of",
+    "waiting",
 ]
 
 check_room(__name__)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import time
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from carre.backend.memory import check_room, progress_bar
+from carre.backend.memory import check_room
 from carre.backend.processes import together
 from carre.backend.rows import Samples
 from carre.backend.surroundings import plain_surroundings
@@ -30,6 +32,7 @@ from carre.geometry import Geometry
 from carre.matching import LogUniform
 from carre.metric import AffineFrame
 from carre.networks import UNetSettings
+from carre.progress import progress_bar
 from carre.toolkit import ScaleProfile, choose_bandwidth, rank_cuts_off
 from carre.training import (
     Checkpoint,
@@ -38,10 +41,12 @@ from carre.training import (
     Objective,
     Progress,
     TrainingDivergedError,
+    likely_steps,
     linear_phase,
+    seconds_per_step,
     train,
 )
-from carre.training.monitor import TOO_HARD
+from carre.training.monitor import TOO_HARD, HeldOut
 
 # The scale is chosen at this many samples; at fewer, where that many metrics are more than so many numbers. Whatever is
 # free: a fit with a seed should not depend on the machine.
@@ -49,6 +54,30 @@ _N_SELECTION, _FEWEST_SELECTION, _NUMBERS_IN_SELECTION = 512, 64, 2**24
 # What the user has said and training does not see, so that an error about a checkpoint can name it.
 _FACTS = ("method", "width", "n_blocks", "block", "reduce", "validation_fraction")
 _FEW_SAMPLES, _MOST_LANDMARKS = 20, 5000
+# Of a budget, training gets so much at least, whatever else takes long. What was measured once may take longer.
+_LEAST_FOR_TRAINING = 0.5
+_MOST_LOOKS, _SPARE = 30, 1.5
+
+
+# When somebody began to wait for a fit; when it is done, how many points they ask about, and how long they need else.
+_WAITING: ContextVar[tuple[float | None, int, float]] = ContextVar("_WAITING", default=(None, 0, 0.0))
+
+
+@contextmanager
+def waiting(since: float, *, answers: int, seconds: float) -> Iterator[None]:
+    """Let budgets of fits include what else is done before them, since a time of `time.perf_counter`, and after.
+
+    Example:
+        >>> with waiting(time.perf_counter(), answers=2000, seconds=1.0):
+        ...     geometry = fit(np.random.default_rng(0).normal(size=(40, 2)), max_seconds=2, width=16, bandwidth=1.0)
+        >>> geometry.history.seconds < 2
+        True
+    """
+    known = _WAITING.set((since, answers, seconds))
+    try:
+        yield
+    finally:
+        _WAITING.reset(known)
 
 
 @plain_surroundings()
@@ -124,7 +153,8 @@ def fit(
             new points have outside of it is taken for noise. Ignored for images: a U-Net needs all pixels.
         max_steps: Optimizer steps, at most. Training ends sooner when held-out samples say that it is done; without a
             bound of yours there is one, of some minutes.
-        max_seconds: Wall-clock budget instead of, or beside, the steps: at most.
+        max_seconds: Wall-clock budget instead of, or beside, the steps: at most, for everything from the call to the
+            geometry. Training gets half of it at least, also where reading the samples takes longer than the rest.
         batch_size: Noisy points per step, of all processes together.
         learning_rate: Its peak.
         validation_fraction: Share of the samples held out to watch training and to choose the scale.
@@ -140,7 +170,7 @@ def fit(
             yours, half a gigabyte of samples are held at a time.
         device: Where to compute; None takes a GPU if there is one.
         random_state: Seed or generator of NumPy. A seed makes a fit on a CPU reproducible.
-        verbose: Whether to draw a progress bar (on a terminal only), here and in the tools of the geometry.
+        verbose: Whether to draw progress bars, in a notebook or on a terminal, here and in the tools of the geometry.
         progress: Told how training goes, instead of a bar.
 
     Raises:
@@ -157,6 +187,7 @@ def fit(
         (1, 2, 1)
     """
     told = locals()
+    start = _WAITING.get()[0] or time.perf_counter()
     settings = FitSettings(**{name: told[name] for name in FitSettings.__dataclass_fields__})
     if denoiser is not None and scale != "none":
         must = "be 'none' with a denoiser, whose noise is the same in all columns as they are"
@@ -179,7 +210,11 @@ def fit(
     place = choose_device(device, samples.points.tensor)
     plan = everyone.each(lambda: samples.plan(settings, seed=seed, device=place, own=own))
     everyone.each(lambda: plan.check_memory(memory))
-    bar = progress_bar("fit", delay=0.0) if is_shown and progress is None else nullcontext(progress)
+    if max_seconds is not None:
+        # Measured before the clock is read.
+        after = sum(everyone.each(lambda: _seconds_beside(plan)))
+        plan = _reserving(plan, after + time.perf_counter() - start, most=1 - _LEAST_FOR_TRAINING)
+    bar = progress_bar("fit") if is_shown and progress is None else nullcontext(progress)
     with bar as callback:
         geometry = carry_out(plan, callback=callback, checkpoint=kept)
     parameters = {name: told[name] for name in told if name not in ("X", "progress")}
@@ -273,9 +308,7 @@ def _train_plan(
             return plan, model, rank, history
         if checkpoint is not None and everyone.is_first:
             checkpoint.remove()
-        seconds = harder.config.max_seconds
-        left = None if seconds is None else max(seconds - history.seconds, 0.1 * seconds)
-        plan = dataclasses.replace(harder, config=dataclasses.replace(harder.config, max_seconds=left))
+        plan = _reserving(harder, plan.config.reserved + history.seconds, most=0.9)
 
 
 def _train(
@@ -323,25 +356,88 @@ def _train(
 
 
 @torch.no_grad()
-def _profile(plan: FitPlan, field: NeuralField, rank: int, supported_from: float, *, calibrated: bool) -> ScaleProfile:
-    """Choose the scale on a grid of ratio about √2 inside the trained range."""
+def _profile(
+    plan: FitPlan,
+    field: NeuralField,
+    rank: int,
+    supported_from: float,
+    *,
+    calibrated: bool,
+    n_scales: int | None = None,
+) -> ScaleProfile:
+    """Choose the scale on the grid, or only on some of it."""
     samples = _selection(plan.clean, rank, plan.device)
     if plan.frame.basis is not None and rank * plan.frame.basis.shape[0] * len(samples) > _NUMBERS_IN_SELECTION:
         # Of long samples in the coordinates of their hull, in which G has the same eigenvalues.
         hull, basis = AffineFrame(torch.zeros(field.frame.hull_dim), field.frame.scale), plan.frame.basis
         samples = ((samples - field.frame.center.to(samples)) @ basis.to(samples)).float()
         field = NeuralField(field.model, hull, ridge=field.ridge, noise=field.noise)
-    low, high = plan.bandwidth_range
     return choose_bandwidth(
         field,
         samples,
-        np.geomspace(low, high, max(3, 1 + round(2 * math.log2(high / low)))),
+        _grid(plan)[:n_scales],
         max_dimension=field.frame.hull_dim,
         supported_from=supported_from,
         neighbor_dimension=plan.scale.dimension,
         generator=torch.Generator(samples.device).manual_seed(plan.seed),
         calibrated=calibrated,
     )
+
+
+def _grid(plan: FitPlan) -> np.ndarray:
+    """Lay a grid of ratio about √2 inside the trained range."""
+    low, high = plan.bandwidth_range
+    return np.geomspace(low, high, max(3, 1 + round(2 * math.log2(high / low))))
+
+
+def expected_seconds(plan: FitPlan) -> tuple[float, float, float]:
+    """Measure how long the rest of a fit takes: between which times it will probably end, and the most that it can.
+
+    Example:
+        >>> from carre.fitting import make_plan
+        >>> samples = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+        >>> plan = make_plan(samples, FitSettings(max_steps=9, width=16), seed=0, device=torch.device("cpu"))
+        >>> least, most, longest = expected_seconds(plan)
+        >>> 0 < least == most == longest < 10  # so few steps will all be taken
+        True
+    """
+    per_step = seconds_per_step(plan.build(), plan.training, *_lesson(plan), plan.config)
+    (per_look, after), allowed = _seconds_beside(plan), plan.config.max_seconds or math.inf
+    counts = (*likely_steps(plan.config), plan.config.max_steps)
+    # Held-out samples are looked at in every round at first, then ever less often.
+    looks = [min(1 + count / plan.config.round_steps, _MOST_LOOKS) for count in counts]
+    seconds = [count * per_step + n * per_look + after for count, n in zip(counts, looks, strict=True)]
+    least, most, longest = (min(total, allowed) for total in seconds)
+    return least, most, longest
+
+
+def _lesson(plan: FitPlan) -> tuple[LogUniform, Objective]:
+    """Return what a network is taught, for measuring what that costs."""
+    (low, high), method = plan.trained_range, plan.settings.method
+    objective = Objective(train_mean=method == "joint", centered=method != "uncentered")
+    return LogUniform(low / plan.frame.scale, high / plan.frame.scale), objective
+
+
+def _seconds_beside(plan: FitPlan) -> tuple[float, float]:
+    """Measure a look at held-out samples, and choosing the scale and answering who waits, with an untrained network."""
+    settings, (_, n_answers, seconds), (bandwidths, objective) = plan.settings, _WAITING.get(), _lesson(plan)
+    model, generator = plan.build(), torch.Generator(plan.device).manual_seed(plan.seed)
+    rank, watch = check_output(model, plan), HeldOut(plan.held_out, plan.training, bandwidths, generator=generator)
+    start = time.perf_counter()
+    watch.evaluate(model, objective, step=0, seconds=0.0)
+    looked = time.perf_counter()
+    field = NeuralField(model.cpu(), plan.frame.to("cpu"), ridge=settings.ridge, noise=plan.noise.value)
+    _profile(plan, field, rank, 0.0, calibrated=settings.method != "uncentered", n_scales=1)
+    n_scales = len(_grid(plan)) if settings.bandwidth is None else 0
+    answered = (time.perf_counter() - looked) * (n_scales + n_answers / _N_SELECTION)
+    return looked - start, seconds + _SPARE * answered
+
+
+def _reserving(plan: FitPlan, seconds: float, *, most: float) -> FitPlan:
+    """Keep seconds free of a budget, if there is one: a share of it at most."""
+    allowed = plan.config.max_seconds
+    reserved = 0.0 if allowed is None else together().agreed(lambda: min(seconds, most * allowed))
+    return dataclasses.replace(plan, config=dataclasses.replace(plan.config, reserved=reserved))
 
 
 def _selection(samples: Samples, rank: int, device: torch.device) -> Float[Tensor, "m dim"]:

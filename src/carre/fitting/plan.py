@@ -20,12 +20,11 @@ from carre.backend.surroundings import DrawingFrom
 from carre.boundary import LARGE, ArgumentError
 from carre.fields.neural import LEAST_SCALE, observed_scale
 from carre.fitting.settings import FitSettings, Shape, of_flat_points
-from carre.matching import LogUniform
 from carre.metric import AffineFrame
 from carre.networks import FrozenDenoiser, build_image_model, build_model
 from carre.networks.unet import UNet, UNetSettings
 from carre.toolkit.noise import NoiseEstimate, estimate_noise
-from carre.training import DataScale, ImageScale, Objective, TrainingConfig, seconds_per_step
+from carre.training import DataScale, ImageScale, TrainingConfig
 from carre.training.checkpoint import digest
 
 _SLACK = 1e-6
@@ -202,15 +201,6 @@ class FitPlan:
         config = replace(self.config, **changes)
         settings = replace(settings, n_blocks=max(settings.n_blocks, n_blocks))
         return replace(self, settings=settings, width=width, config=config)
-
-    def seconds(self) -> float:
-        """Measure how long training would take at most."""
-        model, (low, high), scale = self.build(), self.trained_range, self.frame.scale
-        centered = self.settings.method != "uncentered"
-        objective = Objective(train_mean=self.settings.method == "joint", centered=centered)
-        bandwidths = LogUniform(low / scale, high / scale)
-        by_steps = seconds_per_step(model, self.training, bandwidths, objective, self.config) * self.config.max_steps
-        return min(by_steps, self.config.max_seconds or math.inf)
 
     def check_memory(self, memory: int | None) -> None:
         """Refuse to take more than a bound."""

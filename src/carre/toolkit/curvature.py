@@ -73,7 +73,7 @@ def second_fundamental_form(
     return replace(given, sample_shape=None).restore_vectors(form), given.restore_bases(basis)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Curvature:
     """How the data are curved at points, from one pass over them.
 
@@ -96,6 +96,10 @@ class Curvature:
     def scalar(self) -> Any:
         """The scalar curvature |H⃗|² − |II|² (Gauss), twice the Gauss curvature of a surface, shape (n,)."""
         return self.ricci.diagonal(0, 1, 2).sum(-1)
+
+    def __repr__(self) -> str:
+        n, dim, dimension = self.basis.shape
+        return f"Curvature({n} points in {dim} coordinates, tangent spaces of {dimension})"
 
 
 def curvature(

@@ -16,6 +16,7 @@ from carre.backend import Progress
 from carre.boundary import ArgumentError, as_numbers
 from carre.fields import Bandwidth, DataField, MetricField, NeuralField, NoDenoiserError, ScoreField
 from carre.metric import Metric
+from carre.sketch import BLUE, GRAY, Stroke, card, picture
 from carre.toolkit.edges import TANGENT_ABOVE, count_directions
 from carre.toolkit.question import Question, ask, bare, check_number
 from carre.toolkit.scale import CLEAR_GAP, ScaleProfile
@@ -169,7 +170,7 @@ def _count_at(field: MetricField, points: Tensor, bandwidth: Tensor) -> Int[Tens
     return count_directions(field.metric(points, bandwidth), points, bandwidth, field.denoise)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DimensionEstimate:
     """How many dimensions, at every point and on the whole, and how sure.
 
@@ -226,6 +227,26 @@ class DimensionEstimate:
             f"{self.shares.get(self.value, 0.0):.0%} of {len(self.local)} points have {self.value})"
             f"{''.join('; ' + how for how in (self.source, self.counted, self.doubt) if how)}"
         )
+
+    def __repr__(self) -> str:
+        return f"DimensionEstimate({self})"
+
+    def _repr_html_(self) -> str:
+        counts, (low, high) = sorted(self.shares), self.interval
+        facts = {"points": f"{len(self.local):,}", "verdict": self.verdict, "how": self.counted}
+        facts["scale"] = f"σ = {self.bandwidth:.3g}; {low} to {high} as it varies by √2"
+        facts["mean"] = f"{self.mean:.2f}" + (f" ± {self.standard_error:.1g}" if self.standard_error > 0 else "")
+        drawn = picture(
+            "Points by dimension",
+            [
+                Stroke([k, k], [0, self.shares[k]], BLUE if k == self.value else GRAY, 240 / (len(counts) + 4))
+                for k in counts
+            ],
+            # Room for half a bar at both ends.
+            x_ticks={float(k): f"{k}" * (k in self.shares) for k in (counts[0] - 1, *counts, counts[-1] + 1)},
+            y_ticks={share: f"{share:.0%}" for share in (0.0, max(self.shares.values()))},
+        )
+        return card(f"Dimension {self.value}", facts, drawn, doubts=(self.source, self.doubt))
 
 
 def estimate_dimension(

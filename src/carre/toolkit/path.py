@@ -16,6 +16,7 @@ from carre.backend import Progress
 from carre.boundary import ArgumentError, as_dense, as_numbers, as_points, checked_integer
 from carre.fields import MetricField
 from carre.neighbors import build_index
+from carre.sketch import BLUE, ORANGE, Stroke, card, picture
 from carre.toolkit.landing import lengths, pull, walked_distance
 from carre.toolkit.question import Question
 from carre.toolkit.tangent import TANGENT_ABOVE
@@ -32,6 +33,8 @@ _LARGEST_DISTANCE = 3.0
 _FAR = 2.0
 # Directions of two tangent spaces that are at right angles have nothing in common.
 _RIGHT_ANGLE = 1e-6
+# Of paths, nodes and coordinates, in a picture.
+_MOST_DRAWN = (12, 33, 4096)
 _NOT_EXAMINED = "not examined: no field was asked"
 
 
@@ -116,6 +119,29 @@ class Path:
         connected = "unknown" if bool(self.strayed.isnan().all()) else int(self.connected.sum())
         counts = f"arrived={int(self.arrived.sum())}, connected={connected}"
         return f"Path(paths={len(self)}, nodes={self.n_nodes}, dim={self.dim}, {counts})"
+
+    def _repr_html_(self) -> str:
+        strayed = self.strayed[self.strayed.isfinite()].tolist()
+        facts = {
+            "on the data": f"{int(self.connected.sum()):,} of {len(self):,}" if strayed else "unknown",
+            "arrived": f"{int(self.arrived.sum()):,} of {len(self):,}",
+            "strayed": f"by up to {max(strayed):.2g}σ" if strayed else "",
+        }
+        told = next(filter(None, self.reasons), "")
+        return card(f"Paths: {len(self):,} of {self.n_nodes} nodes", facts, self._picture(), doubts=(told,))
+
+    def _picture(self) -> str:
+        """Draw some nodes of some paths in their first two principal coordinates; orange ones leave the data."""
+        paths, nodes, dim = (-(-count // most) for count, most in zip(self.nodes.shape, _MOST_DRAWN, strict=True))
+        some, is_on = self.scaled_nodes[::paths, ::nodes].detach().cpu().double(), self.connected[::paths].tolist()
+        if not some.isfinite().all() or dim > 1:
+            return ""
+        flat = some.flatten(0, 1) - some.mean((0, 1))
+        values, axes = torch.linalg.eigh(flat @ flat.mT)
+        plane = (axes[:, -2:] * values[-2:].clamp_min(0).sqrt()).flip(-1).reshape(*some.shape[:2], 2).mT.numpy()
+        lines = [Stroke(one[0], one[1], BLUE if known else ORANGE) for one, known in zip(plane, is_on, strict=True)]
+        starts = [Stroke(one[0, [0, 0]], one[1, [0, 0]], BLUE, 7.0) for one in plane]
+        return picture("In two principal coordinates", lines + starts, x_ticks={}, y_ticks={}, is_map=True)
 
     def __len__(self) -> int:
         return self.nodes.shape[0]

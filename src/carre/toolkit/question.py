@@ -12,9 +12,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from carre.backend import Progress, in_parts
-from carre.backend.memory import progress_bar
 from carre.boundary import ArgumentError, Points, as_bandwidth, as_points, checked_answer
 from carre.fields import Bandwidth, DataField, Field, MetricField, trusted
+from carre.progress import progress_bar
 
 
 @dataclass(frozen=True, eq=False)

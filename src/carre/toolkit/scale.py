@@ -20,6 +20,7 @@ from carre.fields import DataField, KernelField, MetricField
 from carre.metric import AffineFrame
 from carre.neighbors import build_index
 from carre.neighbors.engines import checked_kind
+from carre.sketch import BLUE, GRAY, Stroke, card, picture
 from carre.toolkit.question import ask
 from carre.toolkit.validity import residuals
 from carre.training import DataScale
@@ -37,9 +38,11 @@ _N_HELD_OUT, _HELD_OUT_SHARE, _FEWEST_SAMPLES = 256, 5, 20
 # Up to this many numbers, the sum over all samples costs no more than a search.
 _SMALL = 2**18
 _N_NEIGHBORS = (64, 256, 1024)
+# Mean eigenvalues beyond these are of directions that all points have, or some.
+_SURELY, _MOST_DRAWN = (0.75, 0.25), 16
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ScaleProfile:
     """What a field looks like over a grid of scales, and which scale was chosen.
 
@@ -83,6 +86,43 @@ class ScaleProfile:
         """Which σ are calibrated, so that the field may be believed there; all, where that is not known."""
         admissible: np.ndarray = np.isnan(self.calibration) | (self.calibration < _CALIBRATION_LIMIT)
         return admissible
+
+    @property
+    def dimension_in_words(self) -> str:
+        """How many directions the mean eigenvalues at the chosen σ speak of: a first look, for which nothing is asked.
+
+        Example:
+            >>> one = {name: np.zeros(1) for name in ("idempotency", "gap", "calibration")}
+            >>> ScaleProfile(np.ones(1), np.array([[0.9, 0.5, 0.1]]), chosen=0, reason="", **one).dimension_in_words
+            'about 1 to 2'
+        """
+        values = self.eigenvalues[self.chosen]
+        least, most = (int((values > edge).sum()) for edge in _SURELY)
+        count = f"about {least}" if least == most else f"about {least} to {most}"
+        return count if self.is_admissible[self.chosen] else "unknown"
+
+    def __repr__(self) -> str:
+        low, chosen, high = (f"{self.bandwidth[which]:.3g}" for which in (0, self.chosen, -1))
+        dimension, gap = self.dimension_in_words, self.gap[self.chosen]
+        return f"ScaleProfile(σ = {chosen} of {low} to {high}, dimension {dimension}, gap {gap:.2f})"
+
+    def _repr_html_(self) -> str:
+        return card("Scale profile", {"dimension": self.dimension_in_words, "σ": self.reason}, self.picture())
+
+    def picture(self) -> str:
+        """Draw the mean eigenvalues at each σ, as SVG for a page; in color those that are tangent at the chosen one."""
+        values = self.eigenvalues[:, :_MOST_DRAWN]
+        colors = [BLUE if value > 0.5 else GRAY for value in values[self.chosen]]
+        lines = [Stroke(self.bandwidth, row, color) for row, color in zip(values.T, colors, strict=True)]
+        low, sigma, high = self.bandwidth[[0, self.chosen, -1]].tolist()
+        return picture(
+            "Eigenvalues of G by σ",
+            lines[::-1],
+            x_ticks={edge: f"{edge:.2g}" for edge in (low, high)},
+            y_ticks={0.0: "0", 0.5: "½", 1.0: "1"},
+            mark=(sigma, f"σ = {sigma:.3g}"),
+            log=True,
+        )
 
 
 def choose_bandwidth(

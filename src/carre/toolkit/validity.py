@@ -16,6 +16,7 @@ from carre.fields.neural import observed_scale
 from carre.matching import perturb, predictive_loss
 from carre.metric import LowRankMetric, Metric
 from carre.neighbors import build_index
+from carre.sketch import card
 from carre.toolkit.landing import noise_reach, walked_distance
 from carre.toolkit.question import Question, accepted, ask, bare, samples_of
 
@@ -117,6 +118,11 @@ class Validity:
 
     def __repr__(self) -> str:
         return f"Validity({int(self.valid.sum())} of {len(self.reasons)} points valid)"
+
+    def _repr_html_(self) -> str:
+        told = [reason for reason in self.reasons if reason][:3]
+        title, *counts = self.summary().splitlines()
+        return card(title, {line.split()[0]: line.split(maxsplit=1)[1] for line in counts}, doubts=told)
 
 
 def check(

@@ -2,6 +2,7 @@
 
 from carre.arguments import check_room
 from carre.backend.processes import ProcessLostError
+from carre.training._schedule import likely_steps
 from carre.training._steps import seconds_per_step
 from carre.training.checkpoint import Checkpoint, CheckpointError
 from carre.training.config import DataScale, ImageScale, TrainingConfig
@@ -23,6 +24,7 @@ __all__ = [
     "Progress",
     "TrainingConfig",
     "TrainingDivergedError",
+    "likely_steps",
     "linear_phase",
     "seconds_per_step",
     "train",

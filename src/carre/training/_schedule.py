@@ -18,6 +18,9 @@ _LOOK_BACK = 0.67
 _STANDARD_ERRORS = 2.0
 # Learning lasts so many of the first rounds at least.
 _FEWEST_ROUNDS, _FEWEST_POLISH = 3, 150
+# Of the fits of experiments/dimension, eight in ten learned for no more rounds than this; where data fill their hull,
+# nearly all for no more than that, and a few did not need all of the decay.
+_USUAL_ROUNDS, _ROUNDS_IF_FLAT, _CUT_SHORT = 14.0, 4.0, 0.7
 # Worse by so many times what would be worth going on is worse by far.
 _FAR_WORSE = 10.0
 # After so many steps, easy data gain far less than this.
@@ -46,8 +49,18 @@ class Schedule:
 
     def spent(self, steps: int, seconds: float) -> float:
         """Compute the share of the budget that is spent, by steps or by seconds."""
-        by_time = 0.0 if self.config.max_seconds is None else seconds / self.config.max_seconds
-        return min(max(steps / self.config.max_steps, by_time), 1.0)
+        return min(max(steps / self.config.max_steps, seconds / self.config.seconds), 1.0)
+
+    def likely(self, steps: int, seconds: float, per_step: float) -> tuple[float, float]:
+        """Say between which times the run will probably end; while it settles, when it will."""
+        spent = self.spent(steps, seconds)
+        if spent >= self.decay_from:
+            return (seconds * self.end / spent,) * 2
+        bounds = likely_steps(self.config)
+        # Learning that is not over by now takes a run that much longer.
+        counts = [max(count, min(steps / (1 - self._decay - self._polish), self.config.max_steps)) for count in bounds]
+        least, most = (min(seconds + (count - steps) * per_step, self.config.seconds) for count in counts)
+        return least, most
 
     @property
     def decay_from(self) -> float:
@@ -87,6 +100,25 @@ class Schedule:
         first = max(self.config.max_steps // self.config.evaluations, 1)
         is_due = steps - latest >= max(min(first, self.config.round_steps), int(_SPACING * steps))
         return is_due and spent < (1 - 0.5 * _SPACING) * self.polish_from
+
+
+def likely_steps(config: TrainingConfig) -> tuple[float, float]:
+    """Say how many steps a run will probably take, the least and the most: data differ by that much.
+
+    Learning lasts three rounds at least, and of most data no more than fourteen; decay and polish last in proportion.
+    Data that fill their hull have nothing to learn beyond what is seen at once.
+
+    Example:
+        >>> likely_steps(TrainingConfig(max_steps=6000, round_steps=100))
+        (1000.0, 4667.0)
+        >>> likely_steps(TrainingConfig(max_steps=500)), likely_steps(TrainingConfig(until_done=False))
+        ((500.0, 500.0), (4000.0, 4000.0))
+    """
+    per_round = config.round_steps / (1 - config.decay - config.polish)
+    rounds = (_CUT_SHORT * _FEWEST_ROUNDS, _ROUNDS_IF_FLAT) if config.fills_hull else (_FEWEST_ROUNDS, _USUAL_ROUNDS)
+    counts = [round(count * per_round, 0) if config.until_done else math.inf for count in rounds]
+    least, most = (float(min(count, config.max_steps)) for count in counts)
+    return least, most
 
 
 class Gain(NamedTuple):

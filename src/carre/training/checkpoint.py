@@ -247,8 +247,8 @@ def fingerprint(
     """
     balance, function = objective.balance, objective.function
     settings = dataclasses.asdict(config)
-    # Replaying a step or not gives the same numbers.
-    del settings["cuda_graph"]
+    # Replaying a step or not gives the same numbers; what must be kept free is measured anew.
+    del settings["cuda_graph"], settings["reserved"]
     return {
         "bandwidth_law": type(bandwidths).__name__,
         "bandwidth_range": [bandwidths.low, bandwidths.high],

@@ -60,6 +60,7 @@ class TrainingConfig:
         max_steps: Optimizer steps, at most.
         max_seconds: Wall-clock budget, at most; whichever budget is nearer to its end counts. With it, a run is no
             longer reproducible to the bit.
+        reserved: Seconds of that budget that are needed before training and after it.
         until_done: Whether to end before the budget is spent, when the held-out evidence no longer improves.
         worth: Nats per sample that half more steps must have brought for training to go on.
         gives_up: Whether to end at once where the first steps show that a larger network is needed.
@@ -102,6 +103,7 @@ class TrainingConfig:
 
     max_steps: int = 4000
     max_seconds: float | None = None
+    reserved: float = 0.0
     batch_size: int = 256
     n_references: int = 2048
     n_draws: int = 8
@@ -143,8 +145,15 @@ class TrainingConfig:
         if not self.decay + self.polish < 1:
             must = "leave time to learn: decay and polish together must be below 1"
             raise ArgumentError("polish", must, got=self.decay + self.polish)
+        if not 0 <= self.reserved < (self.max_seconds or math.inf):
+            raise ArgumentError("reserved", "lie between 0 and max_seconds", got=self.reserved)
         if self.probes not in PROBES:
             raise ArgumentError("probes", f"be one of {', '.join(PROBES)}", got=repr(self.probes))
+
+    @property
+    def seconds(self) -> float:
+        """The seconds that training may take; infinity where only steps are counted."""
+        return math.inf if self.max_seconds is None else self.max_seconds - self.reserved
 
 
 @dataclass(frozen=True)

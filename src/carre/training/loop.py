@@ -56,6 +56,8 @@ class Progress:
         seconds: Wall-clock time so far.
         evaluation: The latest evaluation on the held-out samples, if there was one.
         phase: "learning", "settling" while the learning rate falls to zero, or "polishing".
+        likely: Between which times, in seconds from the start, training will probably end: data differ by much in how
+            long they are learned from. One time as soon as it settles; None in the first second.
 
     Example:
         >>> def callback(progress: Progress) -> None:
@@ -69,6 +71,7 @@ class Progress:
     seconds: float
     evaluation: Evaluation | None
     phase: str = "learning"
+    likely: tuple[float, float] | None = None
 
 
 def train(
@@ -219,6 +222,8 @@ class _Run:
         polishes = isinstance(task.model, MetricModel) and self.stepper.probing == "forward"
         self.schedule = Schedule(task.config, polishes=polishes)
         self.seconds = 0.0
+        # When the first step of this process was done: those after it take their usual time.
+        self._begun: tuple[int, float] | None = None
         self._written_at, self._last = -1, time.monotonic()
         self._heard, self._wish = Notes(), list[BaseException]()
         # On a GPU the host would have to wait for every step to hear what the others say in it.
@@ -241,7 +246,10 @@ class _Run:
         phase = "polishing" if self.is_polishing else "learning" if spent < self.schedule.decay_from else "settling"
         done = 1.0 if history.stop_reason else min(spent / self.schedule.end, 1.0)
         latest = history.evaluations[-1] if history.evaluations else None
-        return Progress(history.steps, done, self.seconds, latest, phase)
+        self._begun = self._begun or (history.steps, self.seconds)
+        steps, seconds = history.steps - self._begun[0], self.seconds - self._begun[1]
+        likely = None if seconds < 1 else self.schedule.likely(history.steps, self.seconds, seconds / max(steps, 1))
+        return Progress(history.steps, done, self.seconds, latest, phase, likely)
 
     def step(self) -> None:
         """Take one step, and what is due after it: an evaluation, the next phase, a write."""

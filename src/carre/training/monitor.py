@@ -15,6 +15,7 @@ from carre.backend.rows import Samples
 from carre.matching import BandwidthDistribution, Perturbation, perturb, predictive_loss
 from carre.matching.perturbation import source_posterior
 from carre.metric import LowRankMetric
+from carre.sketch import Stroke, card, picture
 from carre.training.objective import Objective
 
 # Why training ended.
@@ -109,7 +110,7 @@ class Evaluation:
         return self.metric_loss if math.isnan(self.predictive_loss) else self.predictive_loss
 
 
-@dataclass
+@dataclass(repr=False)
 class History:
     """The record of a run.
 
@@ -143,6 +144,23 @@ class History:
     kept: int = -1
     gained: float | None = None
     gained_noise: float | None = None
+
+    def __repr__(self) -> str:
+        return f"History({self.steps:,} steps in {self.seconds:.0f} s, ended: {self.stop_reason or 'not yet'})"
+
+    def _repr_html_(self) -> str:
+        facts = {"ended": self.stop_reason, "outlook": self.outlook}
+        facts["gain"] = f"{self.gain.max():.2f} dimensions over a linear denoiser" if self.gain.size else ""
+        steps, losses = [one.step for one in self.evaluations], [one.loss for one in self.evaluations]
+        drawn = picture(
+            "Held-out loss by step",
+            [Stroke(steps, losses)],
+            x_ticks={step: f"{step:,}" for step in steps[:1] + steps[-1:]},
+            y_ticks={loss: f"{loss:.3g}" for loss in losses[:1] + losses[self.kept :][:1] if math.isfinite(loss)},
+            mark=(steps[self.kept], "kept") if steps else None,
+        )
+        title = f"{self.steps:,} steps of training, {self.seconds:.0f} s"
+        return card(title, facts, drawn, doubts=(linear_phase(self),))
 
     @property
     def outlook(self) -> str:
