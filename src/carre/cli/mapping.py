@@ -13,6 +13,7 @@ import carre
 from carre.cli import _inputs as inputs
 from carre.cli._inputs import AsJson, Columns, Device, DropMissing, Model, Quiet, Sigma, listed, positive
 from carre.cli._output import COMMAND, counted, naming, progress, say, show
+from carre.text import in_words
 
 if TYPE_CHECKING:
     from carre.mapping import Mapped, MapPlan, MapTask
@@ -162,7 +163,7 @@ def _facts_of_plan(plan: MapPlan, task: MapTask, count: int) -> dict[str, str]:
         "rows": f"{plan.n_rows:,} of {task.source.name}",
         "files": f"{plan.n_parts:,}{there}",
         "answers": f"{', '.join(task.asked.what)} at σ = {task.asked.bandwidth:.4g}: about {_size(plan.n_bytes)}",
-        "time": f"about {inputs.in_words(plan.seconds)}, on {task.geometry.device}",
+        "time": f"about {in_words(plan.seconds)}, on {task.geometry.device}",
         "memory": f"at most {_size(plan.memory)}{each}, with Python and torch",
         "would write": f"{task.out}; nothing was done",
     }
