@@ -16,9 +16,18 @@ from torch import Tensor
 from carre import toolkit
 from carre.arguments import as_device, check_arguments
 from carre.backend import Progress, working_memory
-from carre.boundary import ArgumentError, Points, as_bandwidth, as_dense, as_images, as_points, is_integer, listed
+from carre.boundary import (
+    ArgumentError,
+    Points,
+    as_bandwidth,
+    as_dense,
+    as_images,
+    as_points,
+    is_integer,
+    refuse_columns,
+)
 from carre.data import Normalization, Table
-from carre.data.frames import FrameNames, is_frame, read_frame, refuse_anndata
+from carre.data.frames import FrameNames, as_row, is_frame, read_frame, refuse_anndata
 from carre.fields import Bandwidth, DataField, MetricField
 from carre.local import Local
 from carre.metric import Metric
@@ -204,11 +213,13 @@ class Geometry(DataField):
         if bandwidth is not None or linear_phase(self.history) is None:
             found = toolkit.estimate_dimension(self, points, bandwidth, progress=progress)
             return dataclasses.replace(found, doubt=self._doubt(found.value))
-        placed = self.accept(points).tensor.detach().to(self.device)
+        given = self.accept(points)
+        placed = given.tensor.detach().to(self.device)
         choice = self._kernel_of(placed)
         found = toolkit.estimate_dimension(choice.field, placed, choice.bandwidth, progress=progress)
         source = "by a kernel on the landmarks, since the network has not resolved the data; train longer"
-        return dataclasses.replace(found, source=source, doubt=self._doubt(found.value))
+        named: dict[str, Any] = {each: given.named(getattr(found, each)) for each in ("local", "low", "high")}
+        return dataclasses.replace(found, source=source, doubt=self._doubt(found.value), **named)
 
     def _doubt(self, dimension: int) -> str:
         """Say that curved data could look flat: through fewer samples than it has coefficients some quadric goes."""
@@ -282,6 +293,7 @@ class Geometry(DataField):
         if not is_integer(n_directions) or not 1 <= n_directions <= most:
             must, remedy = f"be an integer between 1 and {most}, the rank", "Fit with a larger rank to ask for more"
             raise ArgumentError("n_directions", must, got=repr(n_directions), remedy=remedy)
+        points = read_frame(points, self.feature_names, name="points")[0] if is_frame(points) else points
         basis = self.tangent_basis(points, n_directions, bandwidth)
         return basis.swapaxes(1, 2).reshape(len(basis), n_directions, *shape)
 
@@ -342,12 +354,16 @@ class Geometry(DataField):
             single: Whether a vector, or one image, is taken for a batch of one.
         """
         names: FrameNames | None = None
+        points = as_row(points) if single else points
         if isinstance(points, Table):
             points = columns_of(points, self.feature_names, name)
         elif is_frame(points):
             points, names = read_frame(points, self.feature_names, name=name)
         elif is_dataset(points):
             points = self._images_of(points, name)
+        elif isinstance(points, str):
+            remedy = "Read a file by carre.load_table; take a row of a frame by frame.loc[name]"
+            raise ArgumentError(name, "hold numbers", got=repr(points), remedy=remedy)
         elif name not in _VECTORS:
             refuse_anndata(points, name)
             points = as_dense(points, name)
@@ -367,7 +383,7 @@ class Geometry(DataField):
                 f"{name}.reshape(len({name}), -1)",
             )
             raise ArgumentError(name, must, got=shape, remedy=f"Flatten with {remedy}")
-        given = as_points(points, dim=self.dim, name=name)
+        given = as_points(points, dim=self.dim, name=name, columns=self.feature_names)
         return dataclasses.replace(given, names=names).in_units(self.units)
 
     @property
@@ -473,9 +489,6 @@ def columns_of(table: Table, wanted: tuple[str, ...] | None, name: str) -> np.nd
     names = table.names
     if wanted is None or names is None or names == wanted:
         return table.values
+    refuse_columns(names, wanted, name)
     places = {column: i for i, column in enumerate(names)}
-    missing = [column for column in wanted if column not in places]
-    if missing:
-        must, got = f"have the columns of the fit, {listed(wanted)}", f"none called {listed(missing)}"
-        raise ArgumentError(name, must, got=got, remedy="Add them, or rename its columns")
     return table.values[:, [places[column] for column in wanted]]

@@ -146,7 +146,7 @@ def accept_samples(X: Any, *, scale: str = "none", how: Reading | None = None) -
     values = as_dense(X, "X")
     if normalization is None:
         _warn_of_last_channels(values)
-    points = as_points(values, name="X") if values.ndim <= 2 else as_images(values, name="X")
+    points = as_points(values, name="X", columns=names) if values.ndim <= 2 else as_images(values, name="X")
     return GivenSamples(_checked(points, scale), names, normalization)
 
 
