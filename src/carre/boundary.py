@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from carre.text import infinite_cells, like
+from carre.text import infinite_cells
 
 _MOST_GOT = 400
 
@@ -115,6 +115,16 @@ class Points:
         """Name the rows of an array, where those of the points have names."""
         return answer if self.names is None else self.names.dress(answer)
 
+    def check_order(self, beside: Any, name: str, of: str = "points") -> None:
+        """Refuse what has the labels of the rows in another order: its rows would be taken for those of others."""
+        own: Any = getattr(self.names, "index", None)
+        other: Any = getattr(beside, "index", None)
+        if not (hasattr(own, "equals") and hasattr(other, "equals")) or len(own) != len(other) or own.equals(other):
+            return
+        if own.difference(other).empty:
+            must, remedy = f"have its rows in the order of {of}", f"Use {name}.loc[{of}.index]"
+            raise ArgumentError(name, must, got="the same labels in another order", remedy=remedy)
+
     def _as_given(self, result: Tensor, columns: Any = None) -> Any:
         if not self.is_array:
             return result.to(self.tensor.device)
@@ -159,16 +169,6 @@ def listed(names: Sequence[str], most: int = 8) -> str:
         'x, y, …'
     """
     return ", ".join(names[:most]) + (", …" if len(names) > most else "")
-
-
-def refuse_columns(known: Sequence[str], wanted: Sequence[str], name: str) -> None:
-    """Refuse columns among which some of the fit are missing, and suggest which one may be meant."""
-    missing = [column for column in wanted if column not in known]
-    if missing:
-        must, got = f"have the columns of the fit, {listed(wanted)}", f"none called {listed(missing)}"
-        near = like(missing[0], [column for column in known if column not in wanted])
-        remedy = f"Is it {near[0]!r}? Rename that" if near else "Add them, or rename its columns"
-        raise ArgumentError(name, must, got=got, remedy=remedy)
 
 
 def is_integer(value: Any) -> bool:

@@ -16,18 +16,9 @@ from torch import Tensor
 from carre import toolkit
 from carre.arguments import as_device, check_arguments
 from carre.backend import Progress, working_memory
-from carre.boundary import (
-    ArgumentError,
-    Points,
-    as_bandwidth,
-    as_dense,
-    as_images,
-    as_points,
-    is_integer,
-    refuse_columns,
-)
+from carre.boundary import ArgumentError, Points, as_bandwidth, as_dense, as_images, as_points, is_integer
 from carre.data import Normalization, Table
-from carre.data.frames import FrameNames, as_row, is_frame, read_frame, refuse_anndata
+from carre.data.frames import FrameNames, as_row, is_frame, read_frame, refuse_anndata, refuse_columns
 from carre.fields import Bandwidth, DataField, MetricField
 from carre.local import Local
 from carre.metric import Metric
@@ -176,6 +167,7 @@ class Geometry(DataField):
             bandwidth: σ, one number or one per point; None takes the default scale.
         """
         given = self.accept(points)
+        given.check_order(bandwidth, "bandwidth")
         return Local(self.field, given, self.scale_at(bandwidth, given.tensor), self.device)
 
     def metric(self, points: Any, bandwidth: Bandwidth | None = None) -> Metric:

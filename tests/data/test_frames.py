@@ -210,6 +210,14 @@ class TestARowAsAPoint:
         ),
         (lambda g: g.dimension(7), "points must have shape .* Give points, not their numbers"),
         (lambda g: g.project(PEOPLE, PEOPLE[::-1]), "vectors must have its rows in the order of points; got the same"),
+        (
+            lambda g: g.at(PEOPLE, pd.Series(0.1, PEOPLE.index)[::-1]),
+            r"bandwidth must .* Use bandwidth.loc\[points.index\]",
+        ),
+        (
+            lambda g: g.dimension(PEOPLE, pd.Series(0.1, PEOPLE.index)[::-1]),
+            "bandwidth must have its rows in the order",
+        ),
         (lambda g: g.gradient_of_values(PEOPLE, PEOPLE["width"][::-1], PEOPLE), r"Use values.loc\[samples.index\]"),
         (
             lambda g: g.gradient_of_values(PEOPLE, spoiled(POINTS)[:, 1], PEOPLE),

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from carre.boundary import ArgumentError, listed, refuse_columns
+from carre.boundary import ArgumentError, listed
 from carre.data.table import Table, checked
 from carre.files import AnyPath, DamagedFileError, check_memory, check_unpacked, damage, existing_file
-from carre.text import infinite_cells
+from carre.text import infinite_cells, like
 
 _MOST_NAMES = 5
 # Arrays and groups in a file of AnnData.
@@ -69,19 +69,6 @@ class FrameNames:
         rows = library.MultiIndex.from_product([self.index, columns])
         return library.DataFrame(answer.reshape(len(rows), -1), rows)
 
-    def check_order(self, index: Any, name: str, of: str) -> None:
-        """Refuse what has the labels of these rows in another order: its rows would be taken for others.
-
-        Args:
-            index: Its labels; what is no index is left alone.
-            name: What errors call it.
-            of: What errors call the points that these rows are.
-        """
-        is_other = hasattr(index, "equals") and self.kind == "pandas" and not self.index.equals(index)
-        if is_other and len(index) == len(self.index) and self.index.difference(index).empty:
-            must, remedy = f"have its rows in the order of {of}", f"Use {name}.loc[{of}.index]"
-            raise ArgumentError(name, must, got="the same labels in another order", remedy=remedy)
-
 
 def is_frame(given: Any) -> bool:
     """Say whether something is a data frame, with columns and rows, or a Series, which is one of either.
@@ -114,6 +101,16 @@ def names_of(frame: Any, name: str = "X") -> tuple[str, ...] | None:
         (twice, _), *_ = counts.most_common(1)
         raise ArgumentError(name, "have different names of columns", got=f"{twice!r} twice", remedy="Rename one")
     return labels if all(isinstance(label, str) for label in labels) else None
+
+
+def refuse_columns(known: Sequence[str], wanted: Sequence[str], name: str) -> None:
+    """Refuse columns among which some of the fit are missing, and suggest which one may be meant."""
+    missing = [column for column in wanted if column not in known]
+    if missing:
+        must, got = f"have the columns of the fit, {listed(wanted)}", f"none called {listed(missing)}"
+        near = like(missing[0], [column for column in known if column not in wanted])
+        remedy = f"Is it {near[0]!r}? Rename that" if near else "Add them, or rename its columns"
+        raise ArgumentError(name, must, got=got, remedy=remedy)
 
 
 def read_frame(frame: Any, wanted: Sequence[str] | None, *, name: str) -> tuple[np.ndarray, FrameNames]:

@@ -347,8 +347,7 @@ def gradient_of_values(
     """
     question = ask(field, points, bandwidth, task="gradient of values")
     given = accepted(field, samples, name="samples")
-    if given.names is not None:
-        given.names.check_order(getattr(values, "index", None), "values", "samples")
+    given.check_order(values, "values", "samples")
     known = given.tensor.detach().to(question.points)
     measured = real_values(values, known, name="values")
     if measured.ndim > 2 or measured[0].numel() == 0:

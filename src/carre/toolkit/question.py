@@ -50,8 +50,8 @@ class Question:
     def beside(self, vectors: Any, *, name: str) -> Float[Tensor, "n dim"]:
         """Check one vector, or one other point, for each point."""
         given = accepted(self.asked, vectors, name=name)
-        if given.names is not None and self.given.names is not None and name != "others":
-            self.given.names.check_order(given.names.index, name, "points")
+        if name != "others":
+            self.given.check_order(given.names, name)
         tensor = given.tensor.to(self.points)
         if len(tensor) != len(self.points):
             raise ArgumentError(name, f"be as many as the points, {len(self.points)}", got=len(tensor))
@@ -126,6 +126,7 @@ def ask(
 def _placed(field: MetricField | DataField, given: Points, bandwidth: Bandwidth | None, task: str) -> Question:
     """Ask for σ at points that were checked, and move both to where the field computes."""
     points = given.tensor
+    given.check_order(bandwidth, "bandwidth")
     if isinstance(field, DataField):
         sigma, points = field.scale_at(bandwidth, points).to(field.device), points.to(field.device)
     elif bandwidth is None:
