@@ -196,6 +196,16 @@ class TestARowAsAPoint:
             exact.path("p3", "p9")
 
 
+class Scales(np.ndarray):
+    """What a Series of scales is, for annotations that are checked."""
+
+    @classmethod
+    def in_other_order(cls):
+        scales = np.full(60, 0.1).view(cls)
+        scales.index = PEOPLE.index[::-1]
+        return scales
+
+
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
@@ -210,14 +220,8 @@ class TestARowAsAPoint:
         ),
         (lambda g: g.dimension(7), "points must have shape .* Give points, not their numbers"),
         (lambda g: g.project(PEOPLE, PEOPLE[::-1]), "vectors must have its rows in the order of points; got the same"),
-        (
-            lambda g: g.at(PEOPLE, pd.Series(0.1, PEOPLE.index)[::-1]),
-            r"bandwidth must .* Use bandwidth.loc\[points.index\]",
-        ),
-        (
-            lambda g: g.dimension(PEOPLE, pd.Series(0.1, PEOPLE.index)[::-1]),
-            "bandwidth must have its rows in the order",
-        ),
+        (lambda g: g.at(PEOPLE, Scales.in_other_order()), r"bandwidth must .* Use bandwidth.loc\[points.index\]"),
+        (lambda g: g.dimension(PEOPLE, Scales.in_other_order()), "bandwidth must have its rows in the order"),
         (lambda g: g.gradient_of_values(PEOPLE, PEOPLE["width"][::-1], PEOPLE), r"Use values.loc\[samples.index\]"),
         (
             lambda g: g.gradient_of_values(PEOPLE, spoiled(POINTS)[:, 1], PEOPLE),
