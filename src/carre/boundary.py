@@ -10,12 +10,14 @@ from decimal import Decimal
 from functools import partial
 from numbers import Real
 from types import NoneType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from carre.text import infinite_cells
 
 _MOST_GOT = 400
 
@@ -61,14 +63,6 @@ _SCALES = {torch.float32: (1e-18, 1e18), torch.float64: (1e-150, 1e150)}
 LARGE = 2**22
 
 
-@runtime_checkable
-class Names(Protocol):
-    """Names of rows and columns that came in, for answers that go out."""
-
-    def dress(self, answer: np.ndarray, *, as_vectors: bool = False) -> Any:
-        """Name the rows of an answer, and the columns of vectors."""
-
-
 @dataclass(frozen=True, eq=False)
 class Points:
     """Points as a floating tensor, with the way back to what the caller gave.
@@ -78,14 +72,14 @@ class Points:
         is_array: Whether the caller gave a NumPy array (or something like one).
         sample_shape: Channels, height and width, where the caller gave images.
         units: What each column was divided by, where the field is asked in units of its own.
-        names: Names of rows and columns, which the answers get.
+        names: Names of rows and columns, which the answers get (`carre.data.frames.FrameNames`), or None.
     """
 
     tensor: Float[Tensor, "n dim"]
     is_array: bool
     sample_shape: tuple[int, int, int] | None = None
     units: Float[Tensor, " dim"] | None = None
-    names: Names | None = None
+    names: Any = None
 
     def in_units(self, units: Float[Tensor, " dim"] | None) -> Points:
         """Divide each column by a unit; answers are multiplied by it.
@@ -109,22 +103,41 @@ class Points:
         """Return a result as the caller's kind: an array, with names where they had some, or a tensor on its device."""
         return self._as_given(result)
 
-    def _as_given(self, result: Tensor, *, as_vectors: bool = False) -> Any:
+    def restore_between(self, result: Float[Tensor, "n m"], others: Points) -> Any:
+        """Return a number for each of these points and each of others: rows of these names, columns of those."""
+        return self._as_given(result, None if others.names is None else others.names.index)
+
+    def named(self, answer: np.ndarray) -> Any:
+        """Name the rows of an array, where those of the points have names."""
+        return answer if self.names is None else self.names.dress(answer)
+
+    def check_order(self, beside: Any, name: str, of: str = "points") -> None:
+        """Refuse what has the labels of the rows in another order: its rows would be taken for those of others."""
+        own: Any = getattr(self.names, "index", None)
+        other: Any = getattr(beside, "index", None)
+        if not (hasattr(own, "equals") and hasattr(other, "equals")) or len(own) != len(other) or own.equals(other):
+            return
+        if own.difference(other).empty:
+            must, remedy = f"have its rows in the order of {of}", f"Use {name}.loc[{of}.index]"
+            raise ArgumentError(name, must, got="the same labels in another order", remedy=remedy)
+
+    def _as_given(self, result: Tensor, columns: Any = None) -> Any:
         if not self.is_array:
             return result.to(self.tensor.device)
         answer = result.detach().cpu().numpy()
-        return answer if self.names is None else self.names.dress(answer, as_vectors=as_vectors)
+        return answer if self.names is None else self.names.dress(answer, columns)
 
-    def restore_bases(self, result: Float[Tensor, "*axes dim d"]) -> Any:
-        """Return vectors that are columns as the caller's kind, in the caller's units."""
-        return self.restore(self._outer(result, -2))
+    def restore_bases(self, result: Float[Tensor, "*axes dim d"], *, by_name: bool = False) -> Any:
+        """Return vectors that are columns as the caller's kind, in the caller's units; with names where asked for."""
+        columns = self.names.columns if by_name and self.names is not None else None
+        return self._as_given(self._outer(result, -2), columns)
 
     def restore_vectors(self, result: Float[Tensor, "*axes dim"]) -> Any:
         """Return points or vectors as the caller's kind and units, as images where the caller gave images."""
         result = self._outer(result)
         if self.sample_shape is not None:
             result = result.reshape(*result.shape[:-1], *self.sample_shape)
-        return self._as_given(result, as_vectors=True)
+        return self._as_given(result, None if self.names is None or result.ndim != 2 else self.names.columns)
 
     def seen_by(self, function: Any) -> Any:
         """Let a function of the caller see images and units as the points had them; what is no function stays."""
@@ -216,7 +229,7 @@ def as_dense(values: Any, name: str) -> np.ndarray | Tensor:
         array = np.asanyarray(values)
     except _UNREADABLE as error:
         said = " ".join(str(error).split())[:_MOST_SAID] or type(error).__name__
-        got = f"a {type(values).__name__} that NumPy cannot read ({said})"
+        got = _uneven(values) or f"a {type(values).__name__} that NumPy cannot read ({said})"
         remedy = "Rows must be equally long; use torch.stack for a list of tensors"
         raise ArgumentError(name, "be an array, a tensor or nested lists of numbers", got=got, remedy=remedy) from error
     array = _unmasked(values, array, name)
@@ -226,8 +239,18 @@ def as_dense(values: Any, name: str) -> np.ndarray | Tensor:
         raise ArgumentError(name, "be real; Complex data not supported")
     if array.dtype.kind not in "fiub":
         got = f"dtype {array.dtype}" if array.dtype != object else f"a {type(values).__name__}"
+        if array.dtype.kind in "US" and array.size:
+            got = f"text, {'such as ' * (array.ndim > 0)}{array.flat[0].item()!r}"
         raise ArgumentError(name, "be numeric", got=got, remedy="Give an array of numbers")
     return array
+
+
+def _uneven(values: Any) -> str:
+    """Say which of several rows has another length than the first, if one has."""
+    is_rows = isinstance(values, list) and all(isinstance(row, (list, tuple)) for row in values)
+    lengths = list(map(len, values)) if is_rows else []
+    row = next((i for i, length in enumerate(lengths) if length != lengths[0]), 0)
+    return f"{lengths[row]} in row {row} (from 0), and {lengths[0]} in the first" if row else ""
 
 
 def as_array(values: Any, name: str) -> np.ndarray:
@@ -254,19 +277,23 @@ class NoNumberError(ArgumentError, TypeError):
     """An array that holds other things than numbers; of both kinds, as scikit-learn wants it.
 
     Example:
-        >>> as_dense([[1.0, {}]], "X")
-        Traceback (most recent call last):
-            ...
-        carre.boundary.NoNumberError: X must be numeric; got a dict in it. The argument must be no string but numbers
+        >>> try:
+        ...     as_dense([[1.0, {}]], "X")
+        ... except NoNumberError as error:
+        ...     print(error.got)
+        a dict at (0, 1)
     """
 
 
 def _from_objects(array: np.ndarray, name: str) -> np.ndarray:
     """Return numbers that came as objects, such as Decimals; None is a missing one. Text is none, whatever it shows."""
-    other = next((value for value in array.flat if not isinstance(value, (Real, Decimal, np.bool_, NoneType))), None)
+    kinds = (Real, Decimal, np.bool_, NoneType)
+    other = next((i for i, value in enumerate(array.flat) if not isinstance(value, kinds)), None)
     if other is not None:
+        value, place = array.flat[other], tuple(map(int, np.unravel_index(other, array.shape)))
+        what = f"the text {value!r}" if isinstance(value, str) else f"a {type(value).__name__}"
         remedy = "The argument must be no string but numbers"
-        raise NoNumberError(name, "be numeric", got=f"a {type(other).__name__} in it", remedy=remedy)
+        raise NoNumberError(name, "be numeric", got=f"{what} at {place}", remedy=remedy)
     try:
         return array.astype(np.float64)
     except OverflowError as error:
@@ -302,24 +329,32 @@ def _hidden(values: Any) -> int:
     return int(np.ma.getmaskarray(values).sum()) if np.ma.is_masked(values) else 0
 
 
-def as_points(points: Any, *, dim: int | None = None, name: str = "points") -> Points:
+def as_points(
+    points: Any, *, dim: int | None = None, name: str = "points", columns: Sequence[str] | None = None
+) -> Points:
     """Accept an array, a tensor or nested lists of shape (n, dim); refuse anything else with a sentence.
 
-    Integers and half precision become float32 or float64; the input is never modified.
+    Integers and half precision become float32 or float64; the input is never modified. Errors call the points, and
+    their columns, by the names given.
     """
     is_array = not isinstance(points, Tensor)
     tensor = as_numbers(points, name)
     if tensor.ndim != 2:
-        remedy = "Reshape a single point with point[None, :]"
+        remedy = "Reshape a single point with point[None, :]" if tensor.ndim else "Give points, not their numbers"
         raise ArgumentError(name, f"have shape (n, {dim or 'dim'})", got=tuple(tensor.shape), remedy=remedy)
     if dim is not None and tensor.shape[1] != dim:
-        raise ArgumentError(name, f"have {dim} columns, like the samples of the fit", got=tensor.shape[1])
+        must = f"have {dim} columns, like the samples of the fit"
+        must += f" ({listed(columns)})" if columns is not None and len(columns) == dim else ""
+        raise ArgumentError(name, must, got=tensor.shape[1])
     if tensor.shape[0] == 0 or tensor.shape[1] == 0:
         of = "sample" if tensor.shape[0] == 0 else "feature"
         got = f"0 {of}(s) (shape={tuple(tensor.shape)}) while a minimum of 1 is required"
         raise ArgumentError(name, "not be empty", got=got, remedy="Give some")
     if not is_finite(tensor):
-        raise ArgumentError(name, "be finite; it contains NaN or infinity", remedy="Drop or impute those rows")
+        remedy = "Leave such rows out, or fill them in"
+        remedy += f"; numpy.isfinite({name}).all(axis=1) finds the others" if len(tensor) > 1 else ""
+        got = infinite_cells(tensor.detach().cpu().numpy(), columns)
+        raise ArgumentError(name, "be finite; it contains NaN or infinity", got=got, remedy=remedy)
     return Points(tensor, is_array)
 
 

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from carre.boundary import as_dense, as_points
 from carre.data import Table
 from carre.data.frames import is_frame, read_frame
+from carre.data.image_dataset import is_dataset
 from carre.fitting import fit
-from carre.geometry import Geometry, is_dataset
+from carre.geometry import Geometry
 from carre.networks import UNetSettings
 from carre.training import Checkpoint
 

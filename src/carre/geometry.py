@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +17,8 @@ from carre.arguments import as_device, check_arguments
 from carre.backend import Progress, working_memory
 from carre.boundary import ArgumentError, Points, as_bandwidth, as_dense, as_images, as_points, is_integer, listed
 from carre.data import Normalization, Table
-from carre.data.frames import FrameNames, is_frame, read_frame, refuse_anndata
+from carre.data.frames import FrameNames, as_row, columns_of, is_frame, read_frame, refuse_anndata
+from carre.data.image_dataset import check_normalized, images_like, is_dataset
 from carre.fields import Bandwidth, DataField, MetricField
 from carre.local import Local
 from carre.metric import Metric
@@ -30,8 +30,6 @@ from carre.training import History, linear_phase
 
 # Parts of the same size whatever is free: the noise of a score is drawn part by part, and should not change.
 _SCORED_SCALES, _SCORED_BYTES, _LARGEST_SCORED, _COPIES = 6, 2**27, 16_384, 4
-# Pixels are taken for not normalized where black would be a number below this.
-_BLACK = -0.1
 # What is given beside points, and is not points: nothing is known of its values.
 _VECTORS = ("vectors", "velocities", "left", "right")
 _RANGE_SLACK = 0.01
@@ -188,6 +186,7 @@ class Geometry(DataField):
             bandwidth: σ, one number or one per point; None takes the default scale.
         """
         given = self.accept(points)
+        given.check_order(bandwidth, "bandwidth")
         return Local(self.field, given, self.scale_at(bandwidth, given.tensor), self.device)
 
     def metric(self, points: Any, bandwidth: Bandwidth | None = None) -> Metric:
@@ -225,11 +224,13 @@ class Geometry(DataField):
         if bandwidth is not None or linear_phase(self.history) is None:
             found = toolkit.estimate_dimension(self, points, bandwidth, progress=progress)
             return dataclasses.replace(found, doubt=self._doubt(found.value))
-        placed = self.accept(points).tensor.detach().to(self.device)
+        given = self.accept(points)
+        placed = given.tensor.detach().to(self.device)
         choice = self._kernel_of(placed)
         found = toolkit.estimate_dimension(choice.field, placed, choice.bandwidth, progress=progress)
         source = "by a kernel on the landmarks, since the network has not resolved the data; train longer"
-        return dataclasses.replace(found, source=source, doubt=self._doubt(found.value))
+        named: dict[str, Any] = {each: given.named(getattr(found, each)) for each in ("local", "low", "high")}
+        return dataclasses.replace(found, source=source, doubt=self._doubt(found.value), **named)
 
     def _doubt(self, dimension: int) -> str:
         """Say that curved or hollow data could look so: where a box in their hull has more corners than samples.
@@ -308,6 +309,7 @@ class Geometry(DataField):
         if not is_integer(n_directions) or not 1 <= n_directions <= most:
             must, remedy = f"be an integer between 1 and {most}, the rank", "Fit with a larger rank to ask for more"
             raise ArgumentError("n_directions", must, got=repr(n_directions), remedy=remedy)
+        points = read_frame(points, self.feature_names, name="points")[0] if is_frame(points) else points
         basis = self.tangent_basis(points, n_directions, bandwidth)
         return basis.swapaxes(1, 2).reshape(len(basis), n_directions, *shape)
 
@@ -368,16 +370,21 @@ class Geometry(DataField):
             single: Whether a vector, or one image, is taken for a batch of one.
         """
         names: FrameNames | None = None
+        points = as_row(points) if single else points
         if isinstance(points, Table):
             points = columns_of(points, self.feature_names, name)
         elif is_frame(points):
             points, names = read_frame(points, self.feature_names, name=name)
         elif is_dataset(points):
-            points = self._images_of(points, name)
+            points = images_like(points, self.normalization, name)
+        elif isinstance(points, str):
+            remedy = "Read a file by carre.load_table; take a row of a frame by frame.loc[name]"
+            raise ArgumentError(name, "hold numbers", got=repr(points), remedy=remedy)
         elif name not in _VECTORS:
             refuse_anndata(points, name)
             points = as_dense(points, name)
-            self._check_normalized(points, name)
+            if self.normalization is not None and self.sample_shape is not None:
+                check_normalized(points, self.normalization, self.sample_shape[0], name)
         points = as_dense(points, name)
         shape = tuple(points.shape)
         if single and (len(shape) == 1 or shape == self.sample_shape):
@@ -390,7 +397,7 @@ class Geometry(DataField):
         if len(shape) > 2:
             must = f"have shape (n, {self.dim}), like the samples of the fit"
             raise ArgumentError(name, must, got=shape, remedy=f"Flatten with {name}.reshape(len({name}), -1)")
-        given = as_points(points, dim=self.dim, name=name)
+        given = as_points(points, dim=self.dim, name=name, columns=self.feature_names)
         return dataclasses.replace(given, names=names).in_units(self.units)
 
     @property
@@ -451,54 +458,5 @@ class Geometry(DataField):
             raise ValueError(f"{asked} needs a fit on images of shape (n, channels, height, width); this one was not")
         return self.sample_shape
 
-    def _images_of(self, dataset: Any, name: str) -> Any:
-        """Return the images of a dataset, if they are normalized like the samples of the fit."""
-        if dataset.normalization == self.normalization:
-            return dataset.images
-        if self.normalization is None:
-            must = "be an array or a tensor, like the samples of the fit, which had no normalization"
-            remedy = f"Fit on a dataset, or give {name}.images if you normalized alike"
-            raise ArgumentError(name, must, got=f"a dataset with {dataset.normalization}", remedy=remedy)
-        must = f"be normalized like the samples of the fit, by {self.normalization}"
-        remedy = "Make a dataset with that normalization, or give its images"
-        raise ArgumentError(name, must, got=dataset.normalization, remedy=remedy)
-
-    def _check_normalized(self, values: np.ndarray | Tensor, name: str) -> None:
-        """Refuse whole numbers, and warn of numbers in [0, 1], where the samples of the fit were normalized pixels."""
-        if self.normalization is None or self.sample_shape is None:
-            return
-        whole = not (values.is_floating_point() or values.is_complex()) if isinstance(values, Tensor) else False
-        must, remedy = "be normalized like the samples of the fit", f"Use geometry.normalization.encode({name})"
-        if whole or (isinstance(values, np.ndarray) and values.dtype.kind in "iub"):
-            raise ArgumentError(name, must, got="whole numbers", remedy=remedy)
-        is_real = not values.is_complex() if isinstance(values, Tensor) else values.dtype.kind == "f"
-        if not is_real or 0 in values.shape or not (values.min() >= 0 and values.max() <= 1):
-            return
-        if self.normalization.encode(np.zeros((self.sample_shape[0], 1, 1))).max() < _BLACK:
-            error = ArgumentError(name, must, got="pixels in [0, 1]", remedy=remedy)
-            warnings.warn(str(error), UserWarning, stacklevel=4)
-
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kept": {}}
-
-
-def is_dataset(points: Any) -> bool:
-    """Say whether something is a dataset of images, with their normalization beside them."""
-    # Looked up without asking for them: images may be computed at each call.
-    return hasattr(points, "normalization") and inspect.getattr_static(points, "images", None) is not None
-
-
-def columns_of(table: Table, wanted: tuple[str, ...] | None, name: str) -> np.ndarray:
-    """Return the columns of a table in the order of the fit, found by their names where both have some.
-
-    Further columns are left out.
-    """
-    names = table.names
-    if wanted is None or names is None or names == wanted:
-        return table.values
-    places = {column: i for i, column in enumerate(names)}
-    missing = [column for column in wanted if column not in places]
-    if missing:
-        must, got = f"have the columns of the fit, {listed(wanted)}", f"none called {listed(missing)}"
-        raise ArgumentError(name, must, got=got, remedy="Add them, or rename its columns")
-    return table.values[:, [places[column] for column in wanted]]

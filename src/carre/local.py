@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -43,6 +44,8 @@ class Local:
         True
         >>> local.denoised.shape, local.tangent_basis(1).shape, local.gradient(lambda x: x[:, 0]).shape
         ((5, 2), (5, 2, 1), (5, 2))
+        >>> local.column_shares(2).round(2)[0]  # a square has both directions everywhere
+        array([1., 1.])
     """
 
     def __init__(self, field: MetricField, given: Points, bandwidth: Float[Tensor, " n"], device: torch.device) -> None:
@@ -120,7 +123,17 @@ class Local:
 
     def tangent_basis(self, dimension: int) -> Any:
         """Return orthonormal bases of the tangent spaces, shape (n, D, dimension), leading direction first."""
-        return self._given.restore_bases(self.metric.tangent_basis(dimension))
+        return self._given.restore_bases(self.metric.tangent_basis(dimension), by_name=True)
+
+    def column_shares(self, dimension: int) -> Any:
+        """Return which share of each column lies in the tangent space at each point: squared loadings, shape (n, D).
+
+        That is (UUᵀ)_cc, the squared cosine between the axis of column c and the tangent space: 1 for a column that can
+        change freely, 0 for one that cannot change at all. Over the columns they sum to the dimension. They have no
+        sign, and do not depend on the basis, so that they can be averaged over points. Scaled columns count as scaled.
+        """
+        shares = self.metric.tangent_basis(dimension).square().sum(-1)
+        return replace(self._given, units=None).restore_vectors(shares)
 
     def gradient(self, function: Callable[[Tensor], Tensor], *, dimension: int | None = None) -> Any:
         """Return the gradient of a torch function along the data at each point (`carre.toolkit.gradient`).

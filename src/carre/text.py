@@ -1,10 +1,16 @@
-"""Text that is not ours, as people may see it, and times in words."""
+"""Words for people: text that is not ours as they may see it, times, and where in a table something is."""
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+
+_MOST_ROWS, _MOST_COMPARED = 5, 10_000
 # Control characters but the tab and the new line, and those that change the direction of writing or show nothing.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -48,3 +54,37 @@ def span(least: float, most: float) -> str:
     if first == last:
         return first
     return f"{first.split()[0]} to {last}" if first.split()[1] == last.split()[1] else f"{first} to {last}"
+
+
+def infinite_cells(values: np.ndarray, columns: Any = None, index: Any = None) -> str:
+    """Say how many cells of a table are NaN or infinite, in which rows, and which is the first.
+
+    Args:
+        values: The numbers, shape (n, D), not all of them finite.
+        columns: The names of the columns; None where they have numbers only.
+        index: The labels of the rows, in the same way.
+
+    Example:
+        >>> infinite_cells(np.array([[0.0, 1.0], [np.inf, np.nan]]), ["x", "y"])
+        "2 cells that are not, in 1 row (1, from 0): the first is infinite, in column 'x'"
+    """
+    bad = ~np.isfinite(values)
+    rows, count = np.flatnonzero(bad.any(1)), int(bad.sum())
+    column = int(bad[rows[0]].argmax())
+    what = "infinite" if np.isinf(values[rows[0], column]) else "NaN" if index is None else "missing"
+    where = f", in column {column if columns is None else repr(columns[column])}" if values.shape[1] > 1 else ""
+    named = [str(i) if index is None else repr(index[int(i)]) for i in rows[:_MOST_ROWS]]
+    named += ["…"] * (len(rows) > _MOST_ROWS) + ["from 0"] * (index is None)
+    cells = "1 cell that is not" if count == 1 else f"{count:,} cells that are not"
+    return f"{cells}, in {len(rows):,} row{'s' * (len(rows) > 1)} ({', '.join(named)}): the first is {what}{where}"
+
+
+def like(name: str, known: Sequence[str], most: int = 1) -> list[str]:
+    """Find names that are much like another one, in whatever case.
+
+    Example:
+        >>> like("Anne", ["ann", "bob"])
+        ['ann']
+    """
+    spelled = {one.lower(): one for one in known[:_MOST_COMPARED]}
+    return [spelled[one] for one in difflib.get_close_matches(name.lower(), spelled, most)]

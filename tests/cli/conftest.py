@@ -29,6 +29,9 @@ def place(tmp_path_factory):
     }
     write_table(folder / "points.csv", columns)
     write_table(folder / "points.parquet", {name: columns[name] for name in ("kind", "y", "energy", "x")})
+    numbers = np.arange(N)
+    ids = {"name": np.array([f"p{i:03}" for i in numbers]), "friend": np.array([f"p{N - i:03}" for i in numbers])}
+    write_table(folder / "people.csv", ids | {"patient": numbers + 50, "x": circle[:, 0], "y": circle[:, 1]})
     np.save(folder / "points.npy", circle)
     np.save(folder / "energy.npy", columns["energy"])
     np.savez(folder / "images.npz", images=np.random.default_rng(0).random((2, 28, 28)), labels=[0, 1])

@@ -92,7 +92,32 @@ WRONG = {
         ["path", "model", "0", "999", "--data", "points.csv", *OUT],
         "B must be row numbers from 0 to 119; got 999",
     ),
-    "point in words": (["path", "model", "here", "there", *OUT], "A must be a row number, or coordinates"),
+    "point in words": (["path", "model", "here", "there", *OUT], "--data must be given, for A to be row here of it"),
+    "point that is no id": (
+        ["path", "model", "P0075", "p001", "--data", "people.csv", *OUT],
+        "A must be a row number, or an id in 'name' or 'friend'; got 'P0075'. Did you mean 'p075'",
+    ),
+    "point without ids": (
+        ["path", "model", "here", "1", "--data", "points.csv", *OUT],
+        "A must be a row number, or coordinates like 0.1,0.2; got 'here'",
+    ),
+    "point of two names": (
+        ["path", "model", "1", "p007", "--data", "people.csv", *OUT],
+        "B must name one row; 'p007' is in 1 row of 'name' and 1 row of 'friend'. Say by --id in which column",
+    ),
+    "id of several": (
+        ["path", "model", "a", "b", "--data", "points.csv", "--id", "kind", *OUT],
+        "A must name one row; 'a' is in 60 rows of 'kind'. Leave --id out, and give a row number",
+    ),
+    "id that is none": (
+        ["path", "model", "3", "51", "--data", "people.csv", "--id", "patient", *OUT],
+        "A must be an id in 'patient'; got '3'",
+    ),
+    "id nowhere": (
+        ["path", "model", "3", "51", "--data", "people.csv", "--id", "nam", *OUT],
+        "--id must be a column of DATA that is no coordinate (name, friend, patient); got 'nam'",
+    ),
+    "id without data": (["path", "model", "3", "5", "--id", "name", *OUT], "--data must be given, of which 'name'"),
     "point too long": (["path", "model", "1,2,3", "1,2", *OUT], "A must have 2 coordinates"),
     "negative point": (["path", "model", "-1,2", "1,2", *OUT], "write -- before numbers that begin with a minus"),
     "point nowhere": (["path", "model", "nan,0", "1,0", *OUT], "error: A must be finite coordinates"),
@@ -118,7 +143,7 @@ WRONG = {
     "values with gaps": (["gradient", "model", "points.csv", "--values", "gaps.npy", *OUT], "error: --values must"),
     "page is no page": (["report", "model", "points.csv", "-o", "page.pdf"], "the output must end in .html"),
     "labels": (["report", "model", "points.csv", "--labels", "species"], "--labels must be a column of points.csv"),
-    "pair": (["report", "model", "points.csv", "--pair", "1"], "--pair must be two row numbers like 3,17; got '1'"),
+    "pair": (["report", "model", "points.csv", "--pair", "1"], "--pair must be two rows like 3,17 or ann,bob; got"),
     "pair beyond": (["report", "model", "points.csv", "--pair", "1,500"], "--pair must be row numbers from 0 to 119"),
     "pair just beyond": (["report", "model", "points.csv", "--pair", "120,1"], "--pair must be row numbers from 0 to"),
     "shape of others": (

@@ -1,12 +1,14 @@
 """The commands answer what the library answers, in every format, and keep the other columns."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import carre
 from carre.data import load_table
+from tests.cli.conftest import N
 
 pytestmark = pytest.mark.slow
 
@@ -115,6 +117,38 @@ def test_a_path_goes_from_one_row_to_another(run, run_json, tmp_path, circle, me
     assert answer["length"] == pytest.approx(steps.sum(), rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("ends", "options", "rows"),
+    [
+        ((3, 17), [], (3, 17)),
+        (("p003", " p017"), ["--id", "name"], (3, 17)),
+        ((53, 67), ["--id", "patient"], (3, 17)),
+        (("p003", "p017"), ["--id", "friend"], (N - 3, N - 17)),
+        (("p000", 17), [], (0, 17)),  # nobody's friend
+    ],
+    ids=["numbers", "names", "numbers of their own", "another column", "the only column with it"],
+)
+@pytest.mark.parametrize("model", ["model", "unnamed"])
+def test_a_path_goes_between_rows_by_their_ids(run, tmp_path, circle, model, ends, options, rows):
+    out = tmp_path / "path.npy"
+    # Numbers that name rows are no coordinates, also where columns are not chosen.
+    columns = ["--columns", "x,y"] if model == "unnamed" and "patient" not in options else []
+    more = [*options, *columns, "--method", "straight", "--nodes", 2, "--out", out]
+    shown = run("path", model, *ends, "--data", "people.csv", *more).stdout
+    np.testing.assert_allclose(np.load(out), circle[list(rows)], atol=1e-6)
+    assert f"row {rows[0]}" in shown
+
+
+def test_a_column_called_time_is_not_lost(run, tmp_path, circle):
+    carre.data.write_table(tmp_path / "timed.csv", {"time": circle[:, 0], "y": circle[:, 1]})
+    carre.save(replace(carre.load("./unnamed"), feature_names=("time", "y")), tmp_path / "timed")
+    out = tmp_path / "path.csv"
+    run("path", tmp_path / "timed", 0, 1, "--data", tmp_path / "timed.csv", "--nodes", 2, "--out", out)
+    table = load_table(out)
+    assert table.names == ("time", "y", "time_along")
+    np.testing.assert_allclose(table.values[:, 0], circle[:2, 0], atol=1e-6)
+
+
 def test_a_path_goes_between_coordinates(run, tmp_path):
     run("path", "model", "--nodes", 3, "--out", tmp_path / "path.npy", "--", "-1,0", "0,1")
     np.testing.assert_allclose(np.load(tmp_path / "path.npy")[[0, -1]], [[-1, 0], [0, 1]], atol=1e-6)
@@ -141,12 +175,14 @@ def test_a_report_is_told_what_the_columns_are(run, tmp_path, monkeypatch):
     monkeypatch.setattr("carre.report.write_report", report)
     more = ["--labels", "kind", "--pair", "0,5", "--pair", "1,2", "--title", "Circle", "--image-shape", "1x2"]
     run("report", "model", "points.csv", "-o", tmp_path / "page.html", *more)
-    ((shape, name, options),) = calls
+    ((shape, name, options),) = calls[:1]
     assert (shape, name) == ((120, 2), "page.html")
     assert options["labels"] == "kind"
     assert options["columns"]["kind"].tolist() == ["a", "b"] * 60
     assert set(options["columns"]) == {"kind", "energy"}
     assert options["pairs"] == [(0, 5), (1, 2)]
+    run("report", "model", "people.csv", "-o", tmp_path / "page.html", "--id", "patient", "--pair", "50,55")
+    assert calls[1][2]["pairs"] == [(0, 5)]
     assert (options["title"], options["image_shape"]) == ("Circle", (1, 2))
     assert options["command"].startswith("carre report model points.csv")
 

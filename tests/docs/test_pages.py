@@ -32,6 +32,8 @@ def tangents(names):
     radial = np.einsum("nd,ndk->nk", names["X"][:10], names["basis"])
     assert np.abs(radial).max() < 0.3
     assert (names["share"] <= 1 + 1e-6).all()
+    assert np.abs(names["shares"] - (1 - names["X"][:10] ** 2)).to_numpy().max() < 0.2
+    np.testing.assert_array_equal(names["basis_there"].loc[3], names["basis"][3])
 
 
 def denoise(names):

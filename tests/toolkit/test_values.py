@@ -118,10 +118,13 @@ def test_arrays_integers_and_float32_are_welcome(rng):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"values": torch.full((50,), torch.nan)}, "values must be finite; got NaN or infinity. Drop those samples"),
+        (
+            {"values": torch.full((50,), torch.nan)},
+            "values must be finite; got 50 cells .* is NaN. Leave those samples out",
+        ),
         ({"values": torch.zeros(49)}, r"values must have one row per sample, shape \(50, ...\); got \(49,\)"),
         ({"values": torch.zeros(50, 2, 2)}, r"got \(50, 2, 2\)"),
-        ({"values": np.array(["a"] * 50)}, "values must be numeric; got dtype <U1"),
+        ({"values": np.array(["a"] * 50)}, "values must be numeric; got text, such as 'a'"),
         ({"samples": torch.zeros(2, 3), "values": torch.zeros(2)}, "samples must be more than the dimension of the"),
         ({"samples": torch.zeros(50, 4)}, "samples must have 3 columns"),
         ({"n_neighbors": 2}, "n_neighbors must be at least 3, to fit a slope in 2 dimensions; got 2"),

@@ -14,6 +14,7 @@ import typer
 
 import carre
 from carre.cli._output import counted, naming, say, worded
+from carre.text import like
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,6 +64,7 @@ Memory = Annotated[
     str | None,
     typer.Option(metavar="SIZE", help="Memory to take at most, like 2GB: DATA are read in blocks, and never held."),
 ]
+Ids = Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="Column of DATA that names rows.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print neither progress nor a summary.")]
 
@@ -119,13 +121,12 @@ def some_of(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (f", … ({len(names)})" if len(names) > _MOST_NAMES else "")
 
 
-def pair_of(option: str, text: str, rows: Rows) -> tuple[int, int]:
-    """Read a pair of row numbers, like 3,17."""
+def pair_of(option: str, text: str, rows: Rows, ids: str | None) -> tuple[int, int]:
+    """Read a pair of rows, like 3,17 or ann,bob."""
     parts = text.split(",")
-    if len(parts) != 2 or not all(part.strip().isdecimal() for part in parts):
-        raise ValueError(f"{option} must be two row numbers like 3,17; got {text!r}")
-    first, second = (rows.place_of(int(part), option) for part in parts)
-    return first, second
+    if len(parts) != 2:
+        raise ValueError(f"{option} must be two rows like 3,17 or ann,bob; got {text!r}")
+    return rows.row_of(parts[0], option, ids), rows.row_of(parts[1], option, ids)
 
 
 def load_model(model: str, device: str | None) -> carre.Geometry:
@@ -220,7 +221,41 @@ class Rows:
     def __len__(self) -> int:
         return len(self.values)
 
-    def place_of(self, number: int, argument: str) -> int:
+    def row_of(self, text: str, argument: str, ids: str | None = None) -> int:
+        """Return where the row of a number in the file is, or of an id.
+
+        Ids are in a column that is named, or else in any column of text in which no two rows are alike.
+        """
+        text = text.strip()
+        if ids is None and text.isdecimal():
+            return self._place_of(int(text), argument)
+        known = self._ids(ids)
+        hits = {name: [i for i, cell in enumerate(cells) if cell == text] for name, cells in known.items()}
+        found = {i for places in hits.values() for i in places}
+        if len(found) == 1:
+            return found.pop()
+        if found:
+            where = " and ".join(f"{counted(len(hits[name]), 'row')} of {name!r}" for name in hits if hits[name])
+            remedy = "Say by --id in which column" if ids is None else "Leave --id out, and give a row number"
+            raise ValueError(f"{argument} must name one row; {text!r} is in {where}. {remedy}")
+        near = like(text, [cell for cells in known.values() for cell in cells], 3)
+        kinds = f"an id in {' or '.join(map(repr, known))}" if known else "coordinates like 0.1,0.2"
+        kinds = f"a row number, or {kinds}" if ids is None else kinds
+        hint = f". Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise ValueError(f"{argument} must be {kinds}; got {text!r}{hint}")
+
+    def _ids(self, column: str | None) -> dict[str, list[str]]:
+        """Return the cells of the columns that ids may be in, as text; where some are missing, numbers are floating."""
+        if column is not None and column not in self.other:
+            known = some_of(list(self.other)) or "there is none"
+            raise ValueError(f"--id must be a column of DATA that is no coordinate ({known}); got {column!r}")
+        names = [name for name in self.other if name == column or self.other[name].dtype.kind not in "fiub"]
+        cells = {name: [str(cell).removesuffix(".0") for cell in self.other[name].tolist()] for name in names}
+        if column is not None:
+            return {column: cells[column]}
+        return {name: own for name, own in cells.items() if len(set(own)) == len(own)}
+
+    def _place_of(self, number: int, argument: str) -> int:
         """Return where the row of a number in the file is, of which rows may have been left out."""
         last = (len(self) if self.n_rows is None else self.n_rows) - 1
         if number > last:
@@ -243,11 +278,11 @@ def load_data(
 ) -> Rows:
     """Load data for a geometry: columns of its names in its order, images of its size and normalization.
 
-    A geometry without names takes all columns of numbers but those to ``drop``.
+    A geometry without names takes all columns of numbers but those to ``drop``, where columns have names.
     """
     import numpy as np  # noqa: PLC0415
 
-    from carre.geometry import columns_of  # noqa: PLC0415
+    from carre.data.frames import columns_of  # noqa: PLC0415
 
     chosen, known, shape = listed(columns), geometry.feature_names, geometry.sample_shape
     if chosen is None and known is not None and path.lower().endswith(_NAMED):
@@ -257,7 +292,7 @@ def load_data(
         # Only a fit has --drop.
         otherwise="choose others by --columns",
         columns=chosen,
-        drop=None if chosen is not None else drop,
+        drop=drop if chosen is None and path.lower().endswith(_NAMED) else None,
         size=shape[1] if shape is not None and shape[1] == shape[2] else None,
         drop_missing=drop_missing,
     )

@@ -11,7 +11,7 @@ import typer
 
 import carre
 from carre.cli import _inputs as inputs
-from carre.cli._inputs import AsJson, Columns, Data, Device, DropMissing, Model, Rows, Sigma
+from carre.cli._inputs import AsJson, Columns, Data, Device, DropMissing, Ids, Model, Rows, Sigma
 from carre.cli._output import counted, in_options, naming, progress, show
 
 if TYPE_CHECKING:
@@ -72,19 +72,8 @@ def dimension(
     facts |= {"estimated": estimate.source} if estimate.source else {}
     facts |= {"doubt": estimate.doubt} if estimate.doubt else {}
     facts |= {"counted": estimate.counted.removeprefix("counted ")} if estimate.counted else {}
-    names = (
-        "value",
-        "interval",
-        "verdict",
-        "mean",
-        "standard_error",
-        "shares",
-        "bandwidth",
-        "source",
-        "counted",
-        "doubt",
-    )
-    results = {name: getattr(estimate, name) for name in names} | {"n": len(rows)}
+    names = ["value", "interval", "verdict", "mean", "standard_error", "shares", "bandwidth", "source", "counted"]
+    results = {name: getattr(estimate, name) for name in [*names, "doubt"]} | {"n": len(rows)}
     _show(facts, results, out, as_json)
 
 
@@ -232,7 +221,9 @@ def _measured(file: Any) -> np.ndarray:
 
 def path(
     model: Model,
-    start: Annotated[str, typer.Argument(metavar="A", help="Row of --data, from 0, or coordinates like 0.1,0.2.")],
+    start: Annotated[
+        str, typer.Argument(metavar="A", help="Row of --data, its number or id; or coordinates like 0.1,0.2.")
+    ],
     end: Annotated[str, typer.Argument(metavar="B", help="The same for the end.")],
     out: Annotated[Path, typer.Option(help="File for the nodes: csv, tsv, parquet, json, npz or npy.")],
     data: Annotated[str | None, typer.Option(metavar="DATA", help="Table or images that A and B are rows of.")] = None,
@@ -240,6 +231,7 @@ def path(
         Method, typer.Option(help="The shortest path, the flow of the paper, a thread (for images), a straight line.")
     ] = Method.geodesic,
     nodes: Annotated[int, typer.Option(help="How many nodes, with the start and the end.")] = 33,
+    ids: Ids = None,
     sigma: Sigma = None,
     columns: Columns = None,
     drop_missing: DropMissing = False,
@@ -248,11 +240,13 @@ def path(
 ) -> None:
     """Find a path along the data from A to B.
 
+    Rows have ids where a column of text has a different one in each; --id says which column, and may name numbers.
     Write -- before coordinates that begin with a minus. Paths of images are written as npy or npz, in pixels in [0, 1].
 
     \b
     Examples:
       carre path model 0 17 --data points.csv --out path.csv
+      carre path model ann bob --data people.csv --id name --out path.csv
       carre path model --out path.csv -- -0.5,0.1,2 0.3,-0.2,1.5
       carre path mnist 3 8 --data digits/ --method thread --nodes 9 --out path.npy
     """
@@ -260,8 +254,12 @@ def path(
         raise ValueError(f"--nodes must be at most {_MOST_NODES:,}; got {nodes:,}")
     geometry = inputs.load_model(model, device)
     inputs.check_output(out, data, geometry)
-    rows = None if data is None else inputs.load_data(geometry, data, columns=columns, drop_missing=drop_missing)
-    first, last = (_point(text, argument, rows, geometry) for text, argument in ((start, "A"), (end, "B")))
+    if ids is not None and data is None:
+        raise ValueError(f"--data must be given, of which {ids!r} is a column")
+    drop, rows = [ids] if ids is not None else None, None
+    if data is not None:
+        rows = inputs.load_data(geometry, data, columns=columns, drop=drop, drop_missing=drop_missing)
+    (first, a), (last, b) = (_point(text, name, rows, geometry, ids) for text, name in ((start, "A"), (end, "B")))
     if first.ravel().tolist() == last.ravel().tolist():
         raise ValueError("A and B must be different points: there is no way to go between a point and itself")
     with progress("path") as tell:
@@ -269,6 +267,7 @@ def path(
     _write_nodes(out, found, geometry, rows)
     length, strayed, reason = float(found.length()), float(found.strayed), in_options(found.reasons[0])
     facts = {
+        "from": f"{a} to {b}",
         "length": f"{length:.6g}, over {found.n_nodes} nodes",
         "on the data": f"{'yes' if found.connected else 'no'}; it strays by {strayed:.2g} σ at most",
         "arrived": "yes" if found.arrived else "no",
@@ -279,40 +278,41 @@ def path(
     _show(facts, results, out, as_json)
 
 
-def _point(text: str, argument: str, rows: Rows | None, geometry: carre.Geometry) -> np.ndarray:
-    """Read a row number, or coordinates."""
+def _point(
+    text: str, argument: str, rows: Rows | None, geometry: carre.Geometry, ids: str | None
+) -> tuple[np.ndarray, str]:
+    """Read the number or the id of a row, or coordinates, and say what was read."""
     import numpy as np  # noqa: PLC0415
 
-    if text.strip().isdecimal():
+    is_row, parts = ids is not None or text.strip().isdecimal(), text.split(",")
+    try:
+        coordinates = np.array([] if is_row else [float(part) for part in parts])
+    except ValueError:
+        is_row = True
+    if is_row or (rows is not None and len(parts) < min(2, geometry.dim)):
         if rows is None:
             raise ValueError(f"--data must be given, for {argument} to be row {text} of it; or write coordinates")
-        row: np.ndarray = rows.values[rows.place_of(int(text), argument)]
-        return row
-    try:
-        coordinates = np.array([float(part) for part in text.split(",")])
-    except ValueError as error:
-        raise ValueError(f"{argument} must be a row number, or coordinates like 0.1,0.2; got {text!r}") from error
+        row = rows.row_of(text, argument, ids)
+        number = row if rows.numbers is None else int(rows.numbers[row])
+        return rows.values[row], f"row {number}" + f" ({text.strip()})" * (text.strip() != str(number))
     if len(coordinates) != geometry.dim:
         wanted = counted(geometry.dim, "coordinate")
         raise ValueError(f"{argument} must have {wanted}, like the samples of MODEL; got {len(coordinates)}")
     if not np.isfinite(coordinates).all():
         raise ValueError(f"{argument} must be finite coordinates like 0.1,0.2; got {text!r}")
-    return coordinates
+    return coordinates, text
 
 
 def _write_nodes(out: Path, found: carre.Path, geometry: carre.Geometry, rows: Rows | None) -> None:
     """Write the nodes with the share of the way that lies behind each; of images, the pictures."""
-    import numpy as np  # noqa: PLC0415
-
-    nodes = found.numpy()[0]
+    nodes, time = found.numpy()[0], found.times()[0].numpy()
     if geometry.sample_shape is not None:
         pictures = geometry.to_images(nodes) if geometry.normalization is None else geometry.to_pixels(nodes)
         inputs.write_answer(out, "nodes", pictures, Rows(pictures, (), {}))
         return
-    steps = np.linalg.norm(np.diff(found.scaled_nodes[0].numpy(), axis=0), axis=1)
-    time = np.concatenate([[0.0], np.cumsum(steps) / max(float(steps.sum()), np.finfo(float).tiny)])
     names = rows.names if rows is not None else geometry.feature_names or inputs.numbered(nodes.shape[1])
-    inputs.write_answer(out, "nodes", nodes, Rows(nodes, names, {}), more={"time": time})
+    called = "time_along" if "time" in names else "time"
+    inputs.write_answer(out, "nodes", nodes, Rows(nodes, names, {}), more={called: time})
 
 
 def _norms(vectors: Any) -> np.ndarray:

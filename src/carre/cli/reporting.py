@@ -15,7 +15,7 @@ import typer
 
 import carre
 from carre.cli import _inputs as inputs
-from carre.cli._inputs import AsJson, Columns, Data, Device, DropMissing, Model, Quiet, Sigma
+from carre.cli._inputs import AsJson, Columns, Data, Device, DropMissing, Ids, Model, Quiet, Sigma
 from carre.cli._output import COMMAND, counted, naming, progress, show
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def report(
     pair: Annotated[
         list[str] | None, typer.Option(metavar="I,J", help="Rows to draw a path between; may be given repeatedly.")
     ] = None,
+    ids: Ids = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     image_shape: Annotated[
         str | None, typer.Option(metavar="SHAPE", help=f"Draw the rows of a table as images: {_SHAPE}.")
@@ -67,9 +68,9 @@ def report(
     if shape is not None and math.prod(shape) != geometry.dim:
         fitting = f"with {geometry.dim} values in all, as DATA has {geometry.dim} columns"
         raise ValueError(f"--image-shape must be {_SHAPE} {fitting}; got {image_shape!r}")
-    drop = None if labels is None else [labels]
+    drop = [name for name in (labels, ids) if name is not None]
     rows = inputs.load_data(geometry, data, columns=columns, drop=drop, drop_missing=drop_missing)
-    pairs = [inputs.pair_of("--pair", text, rows) for text in pair or ()]
+    pairs = [inputs.pair_of("--pair", text, rows, ids) for text in pair or ()]
     labels = "label" if labels is None and rows.is_images and "label" in rows.other else labels
     title = title or f"The geometry of {Path(data.split('::')[0]).stem}"
     if labels is not None and labels not in rows.other:

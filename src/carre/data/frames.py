@@ -18,6 +18,7 @@ import numpy as np
 from carre.boundary import ArgumentError, listed
 from carre.data.table import Table, checked
 from carre.files import AnyPath, DamagedFileError, check_memory, check_unpacked, damage, existing_file
+from carre.text import infinite_cells, like
 
 _MOST_NAMES = 5
 # Arrays and groups in a file of AnnData.
@@ -27,42 +28,64 @@ _AGAIN = "Save or copy it again"
 
 @dataclass(frozen=True, eq=False)
 class FrameNames:
-    """The names of the rows and columns of a data frame of pandas, for answers of the same kind.
+    """The names of the rows and columns of a data frame, of pandas or polars, for answers of the same kind.
 
     Attributes:
-        index: Of the rows.
+        index: Of the rows; those of polars have numbers only.
         columns: Of the columns.
+        kind: Whose frame it was.
 
     Example:
         >>> import pandas as pd
         >>> names = FrameNames(pd.Index(["ann", "bob"]), pd.Index(["height"]))
-        >>> names.dress(np.array([1, 2])).loc["bob"], list(names.dress(np.zeros((2, 1)), as_vectors=True).columns)
+        >>> names.dress(np.array([1, 2])).loc["bob"], list(names.dress(np.zeros((2, 1)), names.columns).columns)
         (np.int64(2), ['height'])
+        >>> names.dress(np.ones((2, 1, 1)), names.columns).loc["bob"]
+               0
+        height  1.0
     """
 
     index: Any
     columns: Any
+    kind: str = "pandas"
 
-    def dress(self, answer: np.ndarray, *, as_vectors: bool = False) -> Any:
-        """Name the rows of an answer with one number per row, and the columns of vectors; others stay arrays."""
-        import pandas as pd  # type: ignore[import-untyped]  # noqa: PLC0415  (it is there: the frame came from it)
+    def dress(self, answer: np.ndarray, columns: Any = None) -> Any:
+        """Return one number per row as a Series, several as a frame, whose columns have names where they are given.
 
-        if answer.shape == (len(self.index),):
-            return pd.Series(answer, self.index)
-        if as_vectors and answer.shape == (len(self.index), len(self.columns)):
-            return pd.DataFrame(answer, self.index, self.columns)
-        return answer
+        Vectors that are columns, (n, D, d), are a frame of pandas with a row for each of D columns, by two levels.
+        What is not one answer per row stays an array.
+        """
+        most = 2 if columns is None or self.kind == "polars" else 3
+        if answer.shape[:1] != (len(self.index),) or answer.ndim > most:
+            return answer
+        library = sys.modules[self.kind]
+        if answer.ndim == 1:
+            return library.Series(answer) if self.kind == "polars" else library.Series(answer, self.index)
+        if self.kind == "polars":
+            names = range(answer.shape[1]) if columns is None else columns
+            return library.DataFrame(answer, [str(name) for name in names], orient="row")
+        if answer.ndim == 2:
+            return library.DataFrame(answer, self.index, columns)
+        rows = library.MultiIndex.from_product([self.index, columns])
+        return library.DataFrame(answer.reshape(len(rows), -1), rows)
 
 
 def is_frame(given: Any) -> bool:
-    """Say whether something is a data frame, with columns and rows.
+    """Say whether something is a data frame, with columns and rows, or a Series, which is one of either.
 
     Example:
         >>> import pandas as pd
         >>> is_frame(pd.DataFrame({"x": [1.0]})), is_frame(np.zeros((1, 1)))
         (True, False)
     """
-    return hasattr(given, "columns") and not hasattr(given, "obsm")
+    return (hasattr(given, "columns") or hasattr(given, "to_frame")) and not hasattr(given, "obsm")
+
+
+def as_row(given: Any) -> Any:
+    """Return a Series of pandas as a frame of one row, and one of polars, which has no labels, as an array."""
+    if not hasattr(given, "to_frame"):
+        return given
+    return given.to_frame().T if hasattr(given, "index") else np.asarray(given)
 
 
 def names_of(frame: Any, name: str = "X") -> tuple[str, ...] | None:
@@ -80,7 +103,17 @@ def names_of(frame: Any, name: str = "X") -> tuple[str, ...] | None:
     return labels if all(isinstance(label, str) for label in labels) else None
 
 
-def read_frame(frame: Any, wanted: Sequence[str] | None, *, name: str) -> tuple[np.ndarray, FrameNames | None]:
+def refuse_columns(known: Sequence[str], wanted: Sequence[str], name: str) -> None:
+    """Refuse columns among which some of the fit are missing, and suggest which one may be meant."""
+    missing = [column for column in wanted if column not in known]
+    if missing:
+        must, got = f"have the columns of the fit, {listed(wanted)}", f"none called {listed(missing)}"
+        near = like(missing[0], [column for column in known if column not in wanted])
+        remedy = f"Is it {near[0]!r}? Rename that" if near else "Add them, or rename its columns"
+        raise ArgumentError(name, must, got=got, remedy=remedy)
+
+
+def read_frame(frame: Any, wanted: Sequence[str] | None, *, name: str) -> tuple[np.ndarray, FrameNames]:
     """Return the columns of a frame as numbers, in the order that is wanted, and how to name answers.
 
     Columns are found by their names; further ones are left out.
@@ -101,12 +134,12 @@ def read_frame(frame: Any, wanted: Sequence[str] | None, *, name: str) -> tuple[
     kind = _kind(frame)
     if kind is None:
         must, got = "be a data frame of pandas or polars, in memory", f"a {type(frame).__name__}"
-        raise ArgumentError(name, must, got=got, remedy="Use its to_pandas() or collect(), if it has one")
+        remedy = "Use its to_pandas() or collect(), if it has one"
+        if hasattr(frame, "to_frame"):
+            must, remedy = "have rows and columns", f"Give {name}.to_frame(), transposed if it is a row"
+        raise ArgumentError(name, must, got=got, remedy=remedy)
     if names_of(frame, name) is not None and wanted is not None:
-        missing = [column for column in wanted if column not in frame.columns]
-        if missing:
-            must, got = f"have the columns of the fit, {listed(wanted)}", f"none called {listed(missing)}"
-            raise ArgumentError(name, must, got=got, remedy="Add them, or rename its columns")
+        refuse_columns(list(frame.columns), wanted, name)
         frame = frame[list(wanted)]
     columns = list(frame.columns)
     if not columns or not len(frame):
@@ -120,8 +153,9 @@ def read_frame(frame: Any, wanted: Sequence[str] | None, *, name: str) -> tuple[
         raise ArgumentError(name, "hold numbers", got=got, remedy=remedy if rest else "It has none")
     table = np.stack([numbers for numbers in values if numbers is not None], 1)
     index = frame.index if kind == "pandas" else range(len(table))
-    _check_missing(table, columns, index, name, kind)
-    return table, FrameNames(index, frame.columns) if kind == "pandas" else None
+    if not np.isfinite(table.sum()):
+        _check_missing(table, columns, index, name, kind)
+    return table, FrameNames(index, frame.columns, kind)
 
 
 def _kind(frame: Any) -> str | None:
@@ -150,24 +184,15 @@ def _numbers(column: Any) -> np.ndarray | None:
 
 
 def _check_missing(values: np.ndarray, columns: Sequence[Any], index: Any, name: str, kind: str) -> None:
-    """Say which cells are missing or infinite, and how many there are."""
-    if np.isfinite(values.sum()):
+    """Say which cells are missing or infinite, and how to leave their rows out."""
+    if np.isfinite(values).all():
         return
-    bad = ~np.isfinite(values)
-    if not bad.any():
-        return
-    rows, (row, column) = np.flatnonzero(bad.any(1)), np.argwhere(bad)[0].tolist()
-    what = "missing" if np.isnan(values[row, column]) else "infinite"
-    named = listed([repr(index[i]) for i in rows[: _MOST_NAMES + 1]], _MOST_NAMES)
-    count, n_rows = int(bad.sum()), f"{len(rows):,} row{'s' * (len(rows) > 1)}"
-    got = f"{count:,} cell{'s' * (count > 1)} that {'are' if count > 1 else 'is'} not, in {n_rows} ({named})"
-    got += f": the first is {what}, in column {columns[column]!r}"
     is_finite = "np.isfinite(X).all(axis=1)" if kind == "pandas" else "pl.all_horizontal(pl.all().is_finite())"
     keeping = f"X[{is_finite}]" if kind == "pandas" else f"X.filter({is_finite})"
     easy = {"pandas": "X.dropna()", "polars": "X.drop_nulls().drop_nans()"}[kind]
     remedy = f"Leave such rows out, as with {keeping if np.isinf(values).any() else easy}, or fill them in"
-    remedy = remedy.replace("X", name)
-    raise ArgumentError(name, "be finite; it contains NaN or infinity", got=got, remedy=remedy)
+    got = infinite_cells(values, columns, index)
+    raise ArgumentError(name, "be finite; it contains NaN or infinity", got=got, remedy=remedy.replace("X", name))
 
 
 def refuse_anndata(given: Any, name: str) -> None:
@@ -188,7 +213,8 @@ def from_anndata(annotated: Any, key: str | None = None, *, drop_missing: bool =
         drop_missing: Whether rows with NaN are left out, as in `load_table`.
 
     Returns:
-        A table whose names are those of the variables, or the key with a number, and whose other columns are ``obs``.
+        A table whose names are those of the variables, or the key with a number, and whose other columns are ``obs``,
+        with the names of the observations, where these are no numbers, as ``obs_names``.
 
     Example:
         >>> from types import SimpleNamespace
@@ -241,6 +267,9 @@ def _as_table(annotated: Any, key: str | None, file: Path, *, drop_missing: bool
     values, columns = np.asarray(matrix), annotated.obs
     other = {str(column): np.asarray(columns[column]) for column in columns.columns}
     other = {name: column if column.dtype.kind in "fiubU" else column.astype(str) for name, column in other.items()}
+    own, index = np.asarray(columns.index).astype(str), str(columns.index.name or "obs_names")
+    if index not in other and not all(name.isdecimal() for name in own):
+        other = {index: own, **other}
     return checked(values, names, other, file, drop_missing=drop_missing)
 
 
@@ -306,3 +335,16 @@ def _check_tree(file: Path, *, is_held: bool) -> None:
                 else:
                     groups.append(item)
     check_unpacked(file, n_bytes, is_held=is_held)
+
+
+def columns_of(table: Table, wanted: tuple[str, ...] | None, name: str) -> np.ndarray:
+    """Return the columns of a table in the order of the fit, found by their names where both have some.
+
+    Further columns are left out.
+    """
+    names = table.names
+    if wanted is None or names is None or names == wanted:
+        return table.values
+    refuse_columns(names, wanted, name)
+    places = {column: i for i, column in enumerate(names)}
+    return table.values[:, [places[column] for column in wanted]]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 import reprlib
+import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -17,6 +19,9 @@ from torch import Tensor
 
 from carre.arguments import as_kind, check_arguments
 from carre.boundary import ArgumentError, as_array, as_dense
+
+# Pixels are taken for not normalized where black would be a number below this.
+_BLACK = -0.1
 
 
 @dataclass(frozen=True)
@@ -250,3 +255,36 @@ def check_choice(value: object, choices: Collection[object], *, name: str = "spl
     """Refuse what is none of the choices."""
     if value not in choices:
         raise ArgumentError(name, f"be one of {', '.join(map(repr, choices))}", got=repr(value))
+
+
+def is_dataset(points: Any) -> bool:
+    """Say whether something is a dataset of images, with their normalization beside them."""
+    # Looked up without asking for them: images may be computed at each call.
+    return hasattr(points, "normalization") and inspect.getattr_static(points, "images", None) is not None
+
+
+def images_like(dataset: Any, normalization: Normalization | None, name: str) -> Any:
+    """Return the images of a dataset, if they are normalized as the samples of a fit were."""
+    if dataset.normalization == normalization:
+        return dataset.images
+    if normalization is None:
+        must = "be an array or a tensor, like the samples of the fit, which had no normalization"
+        remedy = f"Fit on a dataset, or give {name}.images if you normalized alike"
+        raise ArgumentError(name, must, got=f"a dataset with {dataset.normalization}", remedy=remedy)
+    must = f"be normalized like the samples of the fit, by {normalization}"
+    remedy = "Make a dataset with that normalization, or give its images"
+    raise ArgumentError(name, must, got=dataset.normalization, remedy=remedy)
+
+
+def check_normalized(values: np.ndarray | Tensor, normalization: Normalization, channels: int, name: str) -> None:
+    """Refuse whole numbers, and warn of numbers in [0, 1], where the samples of a fit were normalized pixels."""
+    whole = not (values.is_floating_point() or values.is_complex()) if isinstance(values, Tensor) else False
+    must, remedy = "be normalized like the samples of the fit", f"Use geometry.normalization.encode({name})"
+    if whole or (isinstance(values, np.ndarray) and values.dtype.kind in "iub"):
+        raise ArgumentError(name, must, got="whole numbers", remedy=remedy)
+    is_real = not values.is_complex() if isinstance(values, Tensor) else values.dtype.kind == "f"
+    if not is_real or 0 in values.shape or not (values.min() >= 0 and values.max() <= 1):
+        return
+    if normalization.encode(np.zeros((channels, 1, 1))).max() < _BLACK:
+        error = ArgumentError(name, must, got="pixels in [0, 1]", remedy=remedy)
+        warnings.warn(str(error), UserWarning, stacklevel=5)

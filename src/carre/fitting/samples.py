@@ -20,10 +20,10 @@ from carre.boundary import LARGE, ArgumentError, Points, as_count, as_dense, as_
 from carre.data import Normalization, Source, Table, column_concerns, open_source
 from carre.data.columns import column_units
 from carre.data.frames import is_frame, names_of, read_frame, refuse_anndata
+from carre.data.image_dataset import is_dataset
 from carre.data.sources import is_source
 from carre.fitting.plan import FitPlan, OwnRows, make_plan
 from carre.fitting.settings import FitSettings
-from carre.geometry import is_dataset
 from carre.training.checkpoint import digest
 
 # Of all rows so many are enough to make a plan from, and of long ones so many numbers.
@@ -223,7 +223,7 @@ def accept_samples(X: Any, *, scale: str = "none", how: Reading | None = None) -
     values = as_dense(X, "X")
     if normalization is None:
         _warn_of_last_channels(values)
-    points = as_points(values, name="X") if values.ndim <= 2 else as_images(values, name="X")
+    points = as_points(values, name="X", columns=names) if values.ndim <= 2 else as_images(values, name="X")
     return GivenSamples(_checked(points, scale), names, normalization)
 
 

@@ -306,6 +306,7 @@ class MapTask:
 
     def plan(self, n_processes: int = 1) -> MapPlan:
         """Say what would be done, from a few batches that are answered and forgotten."""
+        n_processes = checked_integer(n_processes, name="n_processes", least=1, most=2**20)
         self.check()
         waiting = self.open_parts
         n_rows = sum(part.n_rows for part in waiting)

@@ -14,8 +14,9 @@ import numpy as np
 from torch import Tensor
 
 from carre.boundary import ArgumentError, as_array, as_points, is_integer
+from carre.data.image_dataset import is_dataset
 from carre.files import is_path
-from carre.geometry import Geometry, is_dataset
+from carre.geometry import Geometry
 
 _MOST_PAIRS, _MOST_COLUMNS = 12, 24
 # So many different whole numbers are still classes.

@@ -15,6 +15,7 @@ from carre.fields import Bandwidth, DataField, MetricField
 from carre.metric import LowRankMetric, batched_eigh
 from carre.neighbors import build_index
 from carre.neighbors.index import checked_count
+from carre.text import infinite_cells
 from carre.toolkit.curvature import shape_along
 from carre.toolkit.derivatives import (
     Linearization,
@@ -345,7 +346,9 @@ def gradient_of_values(
         tensor([[0., 1.]], dtype=torch.float64)
     """
     question = ask(field, points, bandwidth, task="gradient of values")
-    known = accepted(field, samples, name="samples").tensor.detach().to(question.points)
+    given = accepted(field, samples, name="samples")
+    given.check_order(values, "values", "samples")
+    known = given.tensor.detach().to(question.points)
     measured = real_values(values, known, name="values")
     if measured.ndim > 2 or measured[0].numel() == 0:
         must = f"be one number per sample, shape ({len(known)},), or a row of k, shape ({len(known)}, k)"
@@ -416,5 +419,6 @@ def real_values(values: Any, samples: Float[Tensor, "n dim"], *, name: str) -> F
     if tensor.ndim == 0 or len(tensor) != n:
         raise ArgumentError(name, f"have one row per sample, shape ({n}, ...)", got=tuple(tensor.shape))
     if not is_finite(tensor):
-        raise ArgumentError(name, "be finite", got="NaN or infinity", remedy="Drop those samples")
+        got = infinite_cells(tensor.reshape(n, -1).cpu().numpy())
+        raise ArgumentError(name, "be finite", got=got, remedy="Leave those samples out")
     return tensor

@@ -82,20 +82,19 @@ class Curvature:
         ricci: The Ricci tensors in the tangent bases, shape (n, d, d), with
             Ric(v, w) = Σ_i ⟨II(v, w), II(e_i, e_i)⟩ − ⟨II(v, e_i), II(w, e_i)⟩.
         basis: The bases, shape (n, D, d).
+        scalar: The scalar curvature |H⃗|² − |II|² (Gauss), twice the Gauss curvature of a surface, shape (n,).
 
     Example:
-        >>> Curvature(mean=torch.zeros(1, 3), ricci=torch.eye(2)[None], basis=torch.eye(3)[None, :, :2]).scalar
-        tensor([2.])
+        >>> from carre.fields import ExactField
+        >>> from carre.manifolds import Sphere
+        >>> curvature(ExactField(Sphere(2, radius=0.5)), [[0.0, 0.0, 0.5]], 0.01).scalar.round(6)
+        array([8.])
     """
 
     mean: Any
     ricci: Any
     basis: Any
-
-    @property
-    def scalar(self) -> Any:
-        """The scalar curvature |H⃗|² − |II|² (Gauss), twice the Gauss curvature of a surface, shape (n,)."""
-        return self.ricci.diagonal(0, 1, 2).sum(-1)
+    scalar: Any
 
     def __repr__(self) -> str:
         n, dim, dimension = self.basis.shape
@@ -136,7 +135,8 @@ def curvature(
     question = ask(field, points, bandwidth, task="curvature")
     mean, ricci, basis = _of_form(question, dimension, progress, contract)
     given = question.given
-    return Curvature(given.restore_vectors(mean), given.restore(ricci), given.restore_bases(basis))
+    scalar = given.restore(ricci.diagonal(0, 1, 2).sum(-1))
+    return Curvature(given.restore_vectors(mean), given.restore(ricci), given.restore_bases(basis), scalar)
 
 
 def sectional_curvature(

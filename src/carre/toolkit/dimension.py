@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -197,9 +197,9 @@ class DimensionEstimate:
         dimension 2 at σ = 0.1 (2 to 2 as σ varies by √2; 100% of 100 points have 2)
     """
 
-    local: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    local: Any
+    low: Any
+    high: Any
     value: int
     interval: tuple[int, int]
     mean: float
@@ -293,15 +293,11 @@ def estimate_dimension(
         found = question.compute(part, question.points, *scales, progress=progress)
     counts = [column.cpu().numpy() for column in found]
     local, low, high = counts[0], np.min(counts, axis=0), np.max(counts, axis=0)
-    if _is_cut(question, local):
-        # An uncentered field has no denoiser to count with.
-        with suppress(NoDenoiserError):
-            return _uncut(question, scales, local, low, high)
     kinds, sizes = np.unique(local, return_counts=True)
-    return DimensionEstimate(
-        local=local,
-        low=low,
-        high=high,
+    found = DimensionEstimate(
+        local=question.given.named(local),
+        low=question.given.named(low),
+        high=question.given.named(high),
         value=_median(local),
         interval=(_median(low), _median(high)),
         mean=float(local.mean()),
@@ -309,6 +305,11 @@ def estimate_dimension(
         shares={int(kind): float(size / len(local)) for kind, size in zip(kinds, sizes, strict=True)},
         bandwidth=float(given.median()),
     )
+    if _is_cut(question, local):
+        # An uncentered field has no denoiser to count with.
+        with suppress(NoDenoiserError):
+            return _uncut(question, scales, found)
+    return found
 
 
 def _is_cut(question: Question, counts: np.ndarray) -> bool:
@@ -320,38 +321,33 @@ def _is_cut(question: Question, counts: np.ndarray) -> bool:
     return rank < field.frame.hull_dim and float((counts >= rank).mean()) > 0.5
 
 
-def _uncut(
-    question: Question, scales: Sequence[Tensor], local: np.ndarray, low: np.ndarray, high: np.ndarray
-) -> DimensionEstimate:
+def _uncut(question: Question, scales: Sequence[Tensor], cut: DimensionEstimate) -> DimensionEstimate:
     """Count the dimensions that a rank cuts off from products of the denoiser's Jacobian, at some of the points."""
     field, dim = ScoreField(bare(question.asked), seed=0), question.field.dim
     n_probes = None if dim <= _MOST_AXES else _N_PROBES
     count = min(max(_MOST_PRODUCTS // (len(scales) * min(dim, _MOST_AXES)), _FEWEST_COUNTED), _MOST_COUNTED)
-    rows = torch.linspace(0, len(local) - 1, min(count, len(local)), device=question.points.device).long()
+    rows = torch.linspace(0, len(cut.local) - 1, min(count, len(cut.local)), device=question.points.device).long()
     generator = torch.Generator(question.points.device).manual_seed(0)
     # Where samples are noisy, the data are where they are denoised to.
     is_noisy = getattr(question.field, "noise", 0.0) > 0
     points = [
         question.field.denoise(question.points[rows], s[rows]) if is_noisy else question.points[rows] for s in scales
     ]
-    found = [
+    counts = [
         field.count(y.double(), s[rows].double(), n_probes=n_probes, generator=generator)
         for y, s in zip(points, scales, strict=True)
     ]
-    values = found[0].value.cpu().numpy()
-    means = [int(one.value.mean().round()) for one in found]
-    within = np.abs(values - means[0]) <= np.maximum(2 * found[0].error.cpu().numpy(), 0.5)
+    values = counts[0].value.cpu().numpy()
+    means = [int(one.value.mean().round()) for one in counts]
+    within = np.abs(values - means[0]) <= np.maximum(2 * counts[0].error.cpu().numpy(), 0.5)
     how = "the Jacobian of the denoiser" if n_probes is None else f"{n_probes} probes of the denoiser's Jacobian"
-    return DimensionEstimate(
-        local=local,
-        low=low,
-        high=high,
+    return replace(
+        cut,
         value=means[0],
         interval=(min(means), max(means)),
         mean=float(values.mean()),
         standard_error=float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan"),
         shares={means[0]: float(within.mean())},
-        bandwidth=float(question.bandwidth.median()),
         counted=f"counted from {how} at {len(values)} points, since the rank cuts dimensions off",
     )
 

@@ -72,7 +72,7 @@ def exponential(
     batches = question.points, directions, question.bandwidth
     numbers = (64 + 16 * n_steps) * question.field.dim
     path = draw_curves(question, part, reason, *batches, n_nodes=n_steps + 1, progress=progress, numbers=numbers)
-    return path.to(question.given.tensor.device).in_units(question.given.units)
+    return replace(path.to(question.given.tensor.device).in_units(question.given.units), columns=question.columns)
 
 
 @torch.no_grad()

@@ -304,8 +304,9 @@ def distances(
     sigma = question.bandwidth[:1]
     if bool((question.bandwidth != sigma).any()):
         raise ArgumentError("bandwidth", "be one number for all pairs", got=bandwidth)
-    placed = question.points if others is None else accepted(field, others, name="others").tensor.detach()
-    placed, n_pairs = placed.to(question.points), len(question.points) * len(placed)
+    goals = question.given if others is None else accepted(field, others, name="others")
+    placed = question.points if others is None else goals.tensor.detach().to(question.points)
+    n_pairs = len(question.points) * len(placed)
     remedy = "Ask for the distances to fewer others at a time"
     check_room(_BYTES_PER_PAIR * n_pairs, placed.device, name="points", what=f"{n_pairs:,} distances", remedy=remedy)
     first = second = foot_points(question, question.points, question.bandwidth, dimension)
@@ -315,7 +316,7 @@ def distances(
     found = first.new_zeros(len(first), len(second))
     rows, columns = torch.ones_like(found).triu(1 if others is None else -len(first)).nonzero().T
     if len(rows) == 0:
-        return question.given.restore(found)
+        return question.given.restore_between(found, goals)
 
     def part(i: Tensor, j: Tensor) -> tuple[Tensor, ...]:
         curves = geodesic._shortest(question.field, graph, first[i], second[j], sigma.expand(len(i)), n_nodes)
@@ -331,7 +332,8 @@ def distances(
         part, rows, columns, numbers=numbers, points_per_item=4 * n_nodes, progress=progress
     )
     warn_of_moving(is_moving, max_sweeps)
-    return question.given.restore(torch.maximum(found, found.mT) if others is None else found)
+    found = torch.maximum(found, found.mT) if others is None else found
+    return question.given.restore_between(found, goals)
 
 
 def foot_points(

@@ -54,6 +54,7 @@ class Path:
         reasons: A sentence on each curve, empty where there is nothing to say.
         units: What each column is divided by where lengths are measured, as by a geometry with scaled columns; None for
             the columns as they are.
+        columns: The names of the columns, where they have any.
 
     Example:
         >>> path = Path.through([[0.0, 0.0], [3.0, 0.0], [3.0, 1.0]])
@@ -71,6 +72,7 @@ class Path:
     strayed: Float[Tensor, " paths"]
     reasons: tuple[str, ...]
     units: Float[Tensor, " dim"] | None = None
+    columns: Any = None
 
     @classmethod
     def through(cls, nodes: Any) -> Path:
@@ -150,16 +152,12 @@ class Path:
         """Select curves by an integer, a slice, a mask or a list; one curve is still a batch."""
         chosen = np.atleast_1d(np.arange(len(self))[index.cpu().numpy() if isinstance(index, Tensor) else index])
         rows = torch.as_tensor(chosen, device=self.nodes.device)
-        reasons = tuple(self.reasons[i] for i in chosen)
-        found = (self.nodes[rows], self.arrived[rows], self.connected[rows], self.strayed[rows])
-        return Path(*found, reasons, self.units)
+        found = {name: getattr(self, name)[rows] for name in ("nodes", "arrived", "connected", "strayed")}
+        return replace(self, **found, reasons=tuple(self.reasons[i] for i in chosen))
 
     def to(self, device: torch.device) -> Path:
         """Move to a device."""
-        nodes, arrived, connected, strayed = (
-            tensor.to(device) for tensor in (self.nodes, self.arrived, self.connected, self.strayed)
-        )
-        return Path(nodes, arrived, connected, strayed, self.reasons, self.units)
+        return replace(self, **{k: getattr(self, k).to(device) for k in ("nodes", "arrived", "connected", "strayed")})
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Give NumPy the nodes."""
@@ -169,6 +167,40 @@ class Path:
         """Return the nodes as a NumPy array, shape (paths, nodes, dim)."""
         array: np.ndarray = self.nodes.detach().cpu().numpy()
         return array
+
+    def times(self) -> Float[Tensor, "paths nodes"]:
+        """Compute the share of the way that lies behind each node, from 0 to 1.
+
+        Example:
+            >>> Path.through([[0.0], [1.0], [4.0]]).times()
+            tensor([[0.0000, 0.2500, 1.0000]], dtype=torch.float64)
+        """
+        reached = torch.nn.functional.pad(lengths(self.scaled_nodes.diff(dim=1)).cumsum(-1), (1, 0))
+        return reached / reached[:, -1:].clamp_min(torch.finfo(reached.dtype).tiny)
+
+    def frame(self) -> Any:
+        """Return the nodes as a data frame of pandas, by ``node``, or by ``path`` and ``node`` where there are several.
+
+        Its columns are those of the data, and the `times` beside them as ``time``, or as ``time_along`` where a column
+        is called so.
+
+        Example:
+            >>> Path.through([[0.0, 0.0], [3.0, 0.0], [3.0, 1.0]]).frame()
+                    0    1  time
+            node
+            0     0.0  0.0  0.00
+            1     3.0  0.0  0.75
+            2     3.0  1.0  1.00
+        """
+        try:
+            import pandas as pd  # type: ignore[import-untyped]  # noqa: PLC0415
+        except ImportError as error:
+            raise ImportError("A path as a frame needs pandas; run: pip install pandas") from error
+        rows = pd.MultiIndex.from_product([range(len(self)), range(self.n_nodes)], names=["path", "node"])
+        rows = rows.droplevel("path") if len(self) == 1 else rows
+        found = pd.DataFrame(self.numpy().reshape(-1, self.dim), rows, self.columns)
+        found["time_along" if "time" in found else "time"] = self.times().detach().cpu().numpy().ravel()
+        return found
 
     def __call__(self, times: Any) -> Float[Tensor, "paths times dim"]:
         """Evaluate the curves; see `evaluate`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -98,7 +98,8 @@ def path(
         raise ArgumentError("method", f"be one of {names}, or a record like Flow(step=0.2)", got=repr(method))
     count = checked_nodes(chosen.default_nodes if n_nodes is None else n_nodes)
     pairs = ask_pairs(field, start, end, bandwidth)
-    return chosen.draw(pairs, count, progress).to(pairs.given.tensor.device).in_units(pairs.given.units)
+    drawn = chosen.draw(pairs, count, progress).to(pairs.given.tensor.device).in_units(pairs.given.units)
+    return replace(drawn, columns=pairs.columns)
 
 
 @dataclass(frozen=True)

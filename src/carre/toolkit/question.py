@@ -41,9 +41,18 @@ class Question:
         """Return the same question, cut out of the autograd graph."""
         return replace(self, points=self.points.detach(), bandwidth=self.bandwidth.detach())
 
+    @property
+    def columns(self) -> Any:
+        """The names of the columns: of the points, or of the data that the field belongs to; None without any."""
+        names = self.given.names
+        return getattr(self.asked, "feature_names", None) if names is None else names.columns
+
     def beside(self, vectors: Any, *, name: str) -> Float[Tensor, "n dim"]:
         """Check one vector, or one other point, for each point."""
-        tensor = accepted(self.asked, vectors, name=name).tensor.to(self.points)
+        given = accepted(self.asked, vectors, name=name)
+        if name != "others":
+            self.given.check_order(given.names, name)
+        tensor = given.tensor.to(self.points)
         if len(tensor) != len(self.points):
             raise ArgumentError(name, f"be as many as the points, {len(self.points)}", got=len(tensor))
         return tensor
@@ -74,7 +83,7 @@ class Question:
         restore = given.restore_vectors if as_points else given.restore_bases if as_bases else given.restore
         if isinstance(result, tuple):
             return *map(given.restore if as_bases else restore, result[:-1]), restore(result[-1])
-        return restore(result)
+        return given.restore_bases(result, by_name=True) if as_bases else restore(result)
 
     def compute(
         self,
@@ -117,6 +126,7 @@ def ask(
 def _placed(field: MetricField | DataField, given: Points, bandwidth: Bandwidth | None, task: str) -> Question:
     """Ask for σ at points that were checked, and move both to where the field computes."""
     points = given.tensor
+    given.check_order(bandwidth, "bandwidth")
     if isinstance(field, DataField):
         sigma, points = field.scale_at(bandwidth, points).to(field.device), points.to(field.device)
     elif bandwidth is None:
@@ -171,7 +181,8 @@ def ask_pairs(
     if {len(first.tensor), len(last.tensor)} - {1, count}:
         must = f"be as many as {names[0]}, {len(first.tensor)}, or one for all"
         raise ArgumentError(names[1], must, got=len(last.tensor), remedy="For all pairs use distances")
-    starts = replace(first, tensor=first.tensor.detach().expand(count, -1))
+    known = first.names if len(first.tensor) == count and first.names else last.names or first.names
+    starts = replace(first, tensor=first.tensor.detach().expand(count, -1), names=known)
     question = _placed(field, starts, bandwidth, task).detached()
     return Pairs(**vars(question), end=last.tensor.detach().to(question.points).expand(count, -1))
 

@@ -315,7 +315,8 @@ def choose_local_bandwidths(
     best = np.where(profile.is_admissible, gap, -np.inf).argmax(1)
     rows = np.arange(len(gap))
     stay = gap[rows, best] < gap[:, profile.chosen] + _WORTH_LEAVING
-    return LocalScales(profile.bandwidth[np.where(stay, profile.chosen, best)], profile.bandwidth, gap)
+    chosen = profile.bandwidth[np.where(stay, profile.chosen, best)]
+    return LocalScales(question.given.named(chosen), profile.bandwidth, gap)
 
 
 @dataclass(frozen=True, eq=False)

@@ -128,6 +128,9 @@ def tangent_basis(
 ) -> Any:
     """Compute orthonormal bases of the tangent spaces, shape (n, D, dimension), leading direction first.
 
+    The sign of a direction says nothing, nor does its order among equal eigenvalues. Of a data frame of pandas they are
+    a frame with a row for each column at each point: ``basis.loc[label]`` has the names of the columns.
+
     Args:
         field: The field.
         points: Points, shape (n, D).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
@@ -98,7 +99,8 @@ class Validity:
         """Whether a kernel on the samples agrees, or cannot tell."""
         if self.disagreement is None:
             return self.distance == self.distance
-        return ~(self.disagreement > self.expected_disagreement)
+        # NaN, where it cannot tell, is above all numbers for polars, infinity too, and above none for others.
+        return ~((self.disagreement > self.expected_disagreement) & (self.disagreement <= math.inf))
 
     @property
     def valid(self) -> Any:
