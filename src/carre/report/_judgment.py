@@ -125,7 +125,7 @@ def find_paths(survey: Survey, plane: Plane, checked: Checked) -> Paths:
     order = list(range(len(pairs)))
     if given.pairs is None:
         # Those that stay on the data first, the longest of them before others.
-        order = sorted(order, key=lambda k: (not bool(found.connected[k]), -float(found.arc_length()[k])))[:_SHOWN]
+        order = sorted(order, key=lambda k: (not bool(found.connected[k]), -float(found.length()[k])))[:_SHOWN]
         note += " The pairs were chosen by the report: far apart, and connected where any are."
     return Paths(tuple(_described(found[k], pairs[k], plane) for k in order), note)
 
@@ -134,7 +134,7 @@ def _described(path: Path, pair: np.ndarray, plane: Plane) -> PathFound:
     ends = path.nodes[0, [0, -1]].double()
     return PathFound(
         rows=(int(pair[0]), int(pair[1])),
-        length=float(path.arc_length()[0]),
+        length=float(path.length()[0]),
         straight=float(torch.linalg.vector_norm(ends[1] - ends[0])),
         is_connected=bool(path.connected[0]),
         strayed=float(path.strayed[0]),
