@@ -43,6 +43,7 @@ mirrored_pages = {
     "results/limits": "experiments/limits/README.md",
     "results/streams": "experiments/streams/README.md",
     "results/times": "experiments/times/README.md",
+    "results/distances": "experiments/distances/README.md",
     "results/together": "experiments/together/README.md",
     "results/map": "experiments/map/README.md",
     "results/recipe": "experiments/recipe/README.md",

@@ -21,6 +21,7 @@ MODULES = [
     "stability.figures",
     "stability.settings",
     "stability.tables",
+    "distances.run",
     "streams.run",
 ]
 

@@ -277,7 +277,7 @@ def test_a_geometry_is_a_field_and_can_stand_around_any(fitted):
     pole = np.array([[0.0, 0.0, 1.0]])
     assert around.dimension(pole).tolist() == [2]
     assert around.at(pole).eigenvalues.round(2).tolist() == [[0.99, 0.99, 0.01]]
-    assert float(around.path(pole[0], [1.0, 0.0, 0.0]).arc_length()) == pytest.approx(np.pi / 2, rel=1e-3)
+    assert float(around.path(pole[0], [1.0, 0.0, 0.0]).length()) == pytest.approx(np.pi / 2, rel=1e-3)
     assert around.curvature(pole).scalar.round(2).tolist() == [2.0]
 
 

@@ -88,8 +88,10 @@ def test_curvature_has_the_sign_of_a_sphere(geometry, points):
 def test_paths_start_and_end_where_they_should(geometry, points):
     path = geometry.path(points[:3], points[3:])
     assert isinstance(path, Path)
-    np.testing.assert_allclose(path.numpy()[:, 0], points[:3])
-    np.testing.assert_allclose(path.numpy()[:, -1], points[3:])
+    moved = np.linalg.norm(path.numpy()[:, [0, -1]] - np.stack([points[:3], points[3:]], 1), axis=-1)
+    np.testing.assert_allclose(moved / geometry.bandwidth, path.ends_off, rtol=1e-4, atol=1e-6)
+    kept = geometry.path(points[:3], points[3:], method=carre.Geodesic(ends="given"))
+    np.testing.assert_allclose(kept.numpy()[:, [0, -1]], np.stack([points[:3], points[3:]], 1))
     one = geometry.path(points[0], points[3])
     assert len(one) == 1
     assert float(one.length()[0]) == pytest.approx(float(path.length()[0]), rel=0.02)

@@ -114,7 +114,7 @@ def test_a_tool_says_the_same_in_other_units(pair, name):
 def test_a_curve_has_one_length_and_its_nodes_are_in_the_users_units(pair):
     inner, scaled = pair
     ours, theirs = (g.path(p[:2], p[2:4], n_nodes=6) for g, p in ((inner, POINTS), (scaled, POINTS * UNITS)))
-    for what in ("length", "arc_length", "energy"):
+    for what in ("length", "polygon_length", "energy"):
         torch.testing.assert_close(getattr(theirs, what)(), getattr(ours, what)(), rtol=1e-5, atol=0)
     torch.testing.assert_close(theirs.resample(4).nodes / UNITS, ours.resample(4).nodes, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(theirs(0.3) / UNITS, ours(0.3), rtol=1e-5, atol=1e-6)

@@ -30,7 +30,7 @@ def test_the_exponential_on_a_sphere_follows_great_circles_at_constant_speed(rng
     times = torch.linspace(0, 2.5, 21, dtype=torch.float64)[None, :, None]
     circle = points[:, None] * times.cos() + velocities[:, None] / 2.5 * times.sin()
     torch.testing.assert_close(curve.nodes, circle, rtol=0, atol=1e-7)
-    torch.testing.assert_close(curve.arc_length(), torch.full((8,), 2.5).double(), rtol=1e-5, atol=0)
+    torch.testing.assert_close(curve.length(), torch.full((8,), 2.5).double(), rtol=1e-5, atol=0)
     assert curve.connected.all()
 
 

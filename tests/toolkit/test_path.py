@@ -17,23 +17,34 @@ def arc(n_nodes: int, angle: float = 2.0) -> torch.Tensor:
     return torch.stack([times.cos(), times.sin()], 1)
 
 
-def test_the_polygon_is_a_second_order_and_the_arc_a_fourth_order_length():
+def test_the_polygon_is_a_second_order_length_and_that_of_a_circle_is_exact():
     """A chord of angle φ is short of its arc by φ²/24, relatively; the correction leaves O(φ⁴)."""
     for n_segments in (8, 16, 32):
         path = Path.through(arc(n_segments + 1))
         angle = 2.0 / n_segments
-        assert float(path.length()) == pytest.approx(2.0 * (1 - angle**2 / 24), rel=angle**4 / 100)
-        assert float(path.arc_length()) == pytest.approx(2.0, rel=angle**4 / 500)
+        assert float(path.polygon_length()) == pytest.approx(2.0 * (1 - angle**2 / 24), rel=angle**4 / 100)
+        assert float(path.length()) == pytest.approx(2.0, rel=1e-12), "a circle is its own circle of curvature"
+
+
+def test_the_length_of_a_curve_that_bends_more_and_less_is_of_fourth_order():
+    """An ellipse with axes 1 and ½: four times closer nodes are 256 times nearer, but for the ends."""
+    errors = []
+    for n_segments in (16, 64):
+        times = torch.linspace(0, math.pi, n_segments + 1, dtype=torch.float64)
+        path = Path.through(torch.stack([times.cos(), 0.5 * times.sin()], 1))
+        errors.append(abs(float(path.length()) / 2.4221120551 - 1))
+    assert errors[0] < 2e-3
+    assert errors[1] < errors[0] / 100
 
 
 def test_repeated_nodes_do_not_change_the_arc_length():
-    assert float(Path.through([[0.0], [1.0], [1.0], [2.0]]).arc_length()) == 2.0
+    assert float(Path.through([[0.0], [1.0], [1.0], [2.0]]).length()) == 2.0
     nodes = arc(9)
     repeated = [0, 0, 0, 1, 2, 3, 3, 4, 5, 6, 6, 6, 7, 8, 8]
-    torch.testing.assert_close(Path.through(nodes[repeated]).arc_length(), Path.through(nodes).arc_length())
+    torch.testing.assert_close(Path.through(nodes[repeated]).length(), Path.through(nodes).length())
     # Two nodes that differ by rounding only have no direction either.
-    assert float(Path.through([[0.0, 0.0], [1.0, 0.0], [1.0, 1e-16], [2.0, 0.0]]).arc_length()) == 2.0
-    assert float(Path.through([[0.0], [0.0], [1.0]]).arc_length()) == 1.0
+    assert float(Path.through([[0.0, 0.0], [1.0, 0.0], [1.0, 1e-16], [2.0, 0.0]]).length()) == 2.0
+    assert float(Path.through([[0.0], [0.0], [1.0]]).length()) == 1.0
 
 
 def test_curves_that_no_field_was_asked_about_say_so():
@@ -69,7 +80,7 @@ def test_resampling_keeps_the_ends_to_the_last_bit_and_places_nodes_evenly(rng):
 def test_a_curve_without_length_stays_where_it_is():
     path = Path.through(torch.ones(1, 4, 2))
     torch.testing.assert_close(path(0.3), torch.ones(1, 1, 2))
-    assert float(path.arc_length()) == 0.0
+    assert float(path.length()) == 0.0
     assert float(path.start_velocity().norm()) == 0.0
 
 
@@ -101,10 +112,11 @@ def test_a_jump_is_seen_also_where_its_middle_is_as_far_from_both_sides():
     field = ExactField(Union([Sphere(1), Embedded(Sphere(1), basis, shift)]))
     jump = torch.tensor([[[0.0, 1.0], [1.0, 0.0], [3.0, 0.0]]]).double()
     stay = arc(30)[None]
-    connected, strayed = examine(field, jump, torch.tensor([0.1]).double())
+    connected, strayed, ends_off = examine(field, jump, torch.tensor([0.1]).double())
     assert not connected
     assert float(strayed) == pytest.approx(5.0, rel=0.1)
-    connected, strayed = examine(field, stay, torch.tensor([0.1]).double())
+    assert float(ends_off.max()) < 0.02
+    connected, strayed, _ = examine(field, stay, torch.tensor([0.1]).double())
     assert connected
     assert float(strayed) < 0.02
 

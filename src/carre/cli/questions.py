@@ -238,7 +238,7 @@ def path(
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find a path along the data from A to B.
+    """Find a path along the data from A to B; the shortest one runs between their foot points on the data.
 
     Rows have ids where a column of text has a different one in each; --id says which column, and may name numbers.
     Write -- before coordinates that begin with a minus. Paths of images are written as npy or npz, in pixels in [0, 1].
@@ -266,15 +266,19 @@ def path(
         found = geometry.path(first, last, sigma, method=method.value, n_nodes=nodes, progress=tell)
     _write_nodes(out, found, geometry, rows)
     length, strayed, reason = float(found.length()), float(found.strayed), in_options(found.reasons[0])
+    off, kept = found.ends_off[0].tolist(), "begins and ends where they are"
+    if method is Method.geodesic:
+        kept = "runs between their foot points"
     facts = {
         "from": f"{a} to {b}",
         "length": f"{length:.6g}, over {found.n_nodes} nodes",
-        "on the data": f"{'yes' if found.connected else 'no'}; it strays by {strayed:.2g} σ at most",
+        "on the data": f"yes, within {strayed:.2g} σ of them" if found.connected else f"no, up to {strayed:.2g} σ away",
+        "ends": f"A is {off[0]:.2g} σ and B {off[1]:.2g} σ from the data; the path {kept}",
         "arrived": "yes" if found.arrived else "no",
     }
     facts |= {"note": reason} if reason else {}
     results: dict[str, Any] = {"length": length, "n_nodes": found.n_nodes, "connected": bool(found.connected)}
-    results |= {"arrived": bool(found.arrived), "strayed": strayed, "reason": reason}
+    results |= {"arrived": bool(found.arrived), "strayed": strayed, "ends_off": off, "reason": reason}
     _show(facts, results, out, as_json)
 
 

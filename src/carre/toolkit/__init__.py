@@ -17,10 +17,11 @@ from carre.toolkit.dimension import (
     spectral_dimension,
 )
 from carre.toolkit.exponential import exponential, logarithm, transport
-from carre.toolkit.geodesic import EnergyGeodesic, Geodesic, distances
+from carre.toolkit.geodesic import EnergyGeodesic, Geodesic
 from carre.toolkit.graph import SampleGraph, sample_graph
 from carre.toolkit.landing import distance_from_data
 from carre.toolkit.noise import NoiseEstimate, estimate_noise
+from carre.toolkit.pairwise import distances
 from carre.toolkit.path import Path
 from carre.toolkit.paths import PATH_METHODS, Flow, PathMethod, Straight, Thread, path
 from carre.toolkit.scale import (

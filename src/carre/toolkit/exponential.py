@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch.nn.functional import normalize
 from carre.backend import Progress
 from carre.boundary import ArgumentError, checked_integer
 from carre.fields import Bandwidth, DataField, MetricField
-from carre.toolkit.geodesic import Geodesic, foot_points, warn_of_moving
+from carre.toolkit.geodesic import Geodesic, warn_of_moving
 from carre.toolkit.landing import lengths, pull
 from carre.toolkit.path import Path, bases_along, checked_nodes, draw_curves, examine, leaving, polar_factor, projected
 from carre.toolkit.question import ask, ask_pairs
@@ -63,8 +62,8 @@ def exponential(
 
     def part(x: Tensor, v: Tensor, s: Tensor) -> tuple[Tensor, ...]:
         nodes = _follow(question.field, x, v, s, dimension, n_steps)
-        connected, strayed = examine(question.field, nodes, s)
-        return nodes, connected, connected, strayed
+        connected, *strayed = examine(question.field, nodes, s)
+        return nodes, connected, connected, *strayed
 
     def reason(arrived: bool, connected: bool, strayed: float) -> str:
         return "" if connected else f"{leaving(strayed)}: there is an edge or a gap on its way"
@@ -117,8 +116,7 @@ def logarithm(
     """
     geodesic, n_nodes = Geodesic(samples, dimension, max_sweeps, tolerance), checked_nodes(n_nodes)
     pairs = ask_pairs(field, points, others, bandwidth, names=("points", "others"), task="logarithm")
-    start, end = (foot_points(pairs, x, pairs.bandwidth, dimension) for x in (pairs.start, pairs.end))
-    path = geodesic.draw(replace(pairs, points=start, end=end), n_nodes, progress)
+    path = geodesic.draw(pairs, n_nodes, progress)
     warn_of_moving(path.connected & ~path.arrived, max_sweeps)
 
     def part(nodes: Tensor, s: Tensor) -> Tensor:
@@ -126,7 +124,7 @@ def logarithm(
         return projected(bases_along(pairs.field, nodes, s, dimension)[:, 0], nodes[:, 1] - nodes[:, 0])
 
     first = pairs.compute(part, path.nodes, pairs.bandwidth, points_per_item=n_nodes)
-    vectors = normalize(first, dim=-1) * path.arc_length()[:, None]
+    vectors = normalize(first, dim=-1) * path.length()[:, None]
     return pairs.given.restore_vectors(torch.where(path.connected[:, None], vectors, torch.nan))
 
 

@@ -1,4 +1,4 @@
-"""Geodesics: the shortest curves on the data, and their lengths."""
+"""Geodesics: the shortest curves on the data, between pairs of points."""
 
 from __future__ import annotations
 
@@ -8,36 +8,35 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carre.backend import Progress
-from carre.backend.memory import check_room
 from carre.backend.modes import with_gradients
 from carre.boundary import ArgumentError, checked_integer
-from carre.fields import Bandwidth, DataField, MetricField
-from carre.toolkit.graph import SampleGraph, graph_for
+from carre.fields import MetricField
+from carre.toolkit.graph import SampleGraph, graph_for, unique_pairs
 from carre.toolkit.landing import lengths, pull, walk_back
 from carre.toolkit.path import (
+    FAR,
     Path,
     bases_along,
-    checked_nodes,
     draw_curves,
     evenly_spaced,
     examine,
+    examine_landed,
+    inverse_of_second_differences,
     leaving,
     one_by_one,
-    polar_factor,
     projected,
     rows_of,
+    straightening_step,
 )
-from carre.toolkit.question import Pairs, Question, accepted, ask, check_number
+from carre.toolkit.question import Pairs, Question, check_number
 
 # Coarse curves only show the finer ones the way.
 _COARSE_SWEEPS = 5
 _LANDINGS = 2
-# A distance, which pair it is of, and whether it was found.
-_BYTES_PER_PAIR = 40
 _SHORTEST_STEP, _SHORTEST_ENERGY_STEP = 1 / 32, 1 / 64
 
 
@@ -48,8 +47,8 @@ class Geodesic:
     Without samples, curves start as straight lines that are pulled onto the data, from coarse to fine. That is right
     on a sphere or a torus, and wrong on a Swiss roll, where the pull leads onto other sheets: the path then says that
     it is not connected. With samples, curves start as the shortest ways over them. ``arrived`` says whether curves came
-    to rest, ``connected`` whether they stay on the data. Ends that lie off the data are kept, and the first and last
-    segments lead onto them.
+    to rest, ``connected`` whether they stay on the data. Curves run between the foot points of their ends, so that
+    their lengths are distances along the data, the same as those of `distances`.
 
     Attributes:
         samples: Samples of the data, or a `sample_graph` of them. None takes the landmarks of a `carre.Geometry`, and
@@ -57,6 +56,8 @@ class Geodesic:
         dimension: Dimension of the data; None counts the eigenvalues above ⅓ along each curve.
         max_sweeps: Sweeps at most.
         tolerance: Curves are at rest when a sweep changes their energy by less than this, relatively.
+        ends: "landed", from foot point to foot point; or "given", from the very points, wherever they lie: the first
+            and last segments then lead onto the data, and count in the length.
 
     Example:
         >>> from carre.fields import ExactField
@@ -64,7 +65,7 @@ class Geodesic:
         >>> from carre.toolkit import path
         >>> samples = Sphere(2).sample(50, generator=torch.Generator().manual_seed(0))
         >>> method = Geodesic(samples=samples, dimension=2)
-        >>> path(ExactField(Sphere(2)), [[1.0, 0.0, 0.0]], [[0.0, 1.0, 0.0]], 0.1, method=method).arc_length()
+        >>> path(ExactField(Sphere(2)), [[1.0, 0.0, 0.0]], [[0.0, 1.0, 0.0]], 0.1, method=method).length()
         tensor([1.5708], dtype=torch.float64)
     """
 
@@ -72,19 +73,39 @@ class Geodesic:
     dimension: int | None = None
     max_sweeps: int = 200
     tolerance: float = 1e-6
+    ends: str = "landed"
 
     default_nodes: ClassVar[int] = 33
 
     def __post_init__(self) -> None:
+        if self.ends not in ("landed", "given"):
+            raise ArgumentError("ends", "be 'landed' or 'given'", got=repr(self.ends))
         checked_integer(self.max_sweeps, name="max_sweeps", least=1)
         check_number(self.tolerance, "be at least 0", lambda x: x >= 0, name="tolerance")
 
     def draw(self, pairs: Pairs, n_nodes: int, progress: Progress | None = None) -> Path:
         """Find first curves, over samples or straight, and shorten them."""
         graph = graph_for(pairs, self.samples)
+        start, end = pairs.start, pairs.end
+        if self.ends == "landed":
+            start, end = (foot_points(pairs, x, pairs.bandwidth, self.dimension) for x in (start, end))
+        given_off = torch.stack([lengths(pairs.start - start), lengths(pairs.end - end)], 1) / pairs.bandwidth[:, None]
+        routes, weights = start.new_empty((len(start), 0), dtype=torch.long), torch.zeros_like(pairs.bandwidth)
+        if graph is not None:
+            routes, weights = graph.routes(*unique_pairs(start, end))
 
-        def part(a: Tensor, b: Tensor, s: Tensor) -> tuple[Tensor, ...]:
-            return self._shortest(pairs.field, graph, a, b, s, n_nodes)
+        def part(a: Tensor, b: Tensor, s: Tensor, route: Tensor, joined: Tensor, off: Tensor) -> tuple[Tensor, ...]:
+            nodes, arrived = self.first_curves(pairs.field, graph, (a, b), s, route, n_nodes), torch.zeros_like(joined)
+            rows = joined.nonzero()[:, 0]
+            if len(rows) > 0:
+                landed = land_inner(pairs.field, nodes[rows], s[rows])
+                shortest, arrived[rows] = self._refine(pairs.field, landed, s[rows])
+                nodes = nodes.index_copy(0, rows, shortest)
+            if self.ends == "landed":
+                connected, strayed = examine_landed(pairs.field, nodes, s)
+            else:
+                connected, strayed, off = examine(pairs.field, nodes, s)
+            return nodes, arrived, connected & joined, strayed, off, joined
 
         def reason(arrived: bool, connected: bool, strayed: float, joined: bool) -> str:
             if not joined:
@@ -101,25 +122,22 @@ class Geodesic:
                 )
             return "" if arrived else f"still shortening after max_sweeps={self.max_sweeps}"
 
-        ends = pairs.start, pairs.end, pairs.bandwidth
-        return draw_curves(pairs, part, reason, *ends, n_nodes=n_nodes, progress=progress)
+        batches = start, end, pairs.bandwidth, routes, weights.isfinite(), given_off
+        return draw_curves(pairs, part, reason, *batches, n_nodes=n_nodes, progress=progress)
 
-    def _shortest(
-        self, field: MetricField, graph: SampleGraph | None, start: Tensor, end: Tensor, sigma: Tensor, n_nodes: int
-    ) -> tuple[Tensor, ...]:
-        """Return the nodes of geodesics, and of each whether it came to rest, is connected, strays, and has a way."""
+    def first_curves(
+        self,
+        field: MetricField,
+        graph: SampleGraph | None,
+        ends: tuple[Tensor, Tensor],
+        sigma: Float[Tensor, " p"],
+        route: Int[Tensor, "p longest"],
+        n_nodes: int,
+    ) -> Float[Tensor, "p nodes dim"]:
+        """Draw curves from which shortening starts: ways over samples, or straight lines that are pulled."""
         if graph is None:
-            nodes = self._unfold(field, torch.stack([start, end], 1), sigma, n_nodes)
-            joined = torch.ones(len(start), dtype=torch.bool, device=start.device)
-        else:
-            nodes, joined = graph.curves(start, end, n_nodes)
-        arrived, rows = torch.zeros_like(joined), joined.nonzero()[:, 0]
-        if len(rows) > 0:
-            landed = _with_inner(nodes[rows], _settle(field, nodes[rows, 1:-1], sigma[rows]))
-            found, arrived[rows] = self._refine(field, landed, sigma[rows])
-            nodes = nodes.index_copy(0, rows, found)
-        connected, strayed = examine(field, nodes, sigma)
-        return nodes, arrived, connected & joined, strayed, joined
+            return self._unfold(field, torch.stack(ends, 1), sigma, n_nodes)
+        return graph.along(*ends, route, n_nodes)
 
     def _unfold(self, field: MetricField, nodes: Tensor, sigma: Tensor, n_nodes: int) -> Float[Tensor, "p nodes dim"]:
         """Refine curves from their two ends: land the middles of segments, which may be far, shorten, and again."""
@@ -128,29 +146,47 @@ class Geodesic:
             near = walk_back(field, *one_by_one(middles, sigma))
             middles = _settle(field, near.reshape(middles.shape), sigma)
             nodes = torch.cat([torch.stack([nodes[:, :-1], middles], 2).flatten(1, 2), nodes[:, -1:]], 1)
-            nodes, _ = self._shorten(field, nodes, sigma, _COARSE_SWEEPS)
+            nodes, _ = self.shorten(field, nodes, sigma, _COARSE_SWEEPS)
         return nodes if nodes.shape[1] == n_nodes else evenly_spaced(nodes, n_nodes)
 
     def _refine(self, field: MetricField, nodes: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
         """Shorten curves; return them, and whether each came to rest."""
-        return self._shorten(field, nodes, sigma, self.max_sweeps)
+        return self.shorten(field, nodes, sigma, self.max_sweeps)
 
-    def _shorten(
-        self, field: MetricField, nodes: Float[Tensor, "p n dim"], bandwidth: Float[Tensor, " p"], max_sweeps: int
+    def shorten(
+        self,
+        field: MetricField,
+        nodes: Float[Tensor, "p n dim"],
+        bandwidth: Float[Tensor, " p"],
+        max_sweeps: int,
+        *,
+        for_length: bool = False,
     ) -> tuple[Float[Tensor, "p n dim"], Bool[Tensor, " p"]]:
         """Minimize Σ|x_{k+1} − x_k|² on the data with fixed ends; return the nodes, and whether each curve is at rest.
 
         Steps along the gradient would need O(n²) sweeps [THEORY §4.7]; here each sweep solves the chain of tangent
-        spaces for the step that would straighten the curve if the data were flat, and lands.
+        spaces for the step that would straighten the curve if the data were flat, and lands. For a length, which is
+        of second order in the step, the last one is not taken.
         """
         nodes, rounding = nodes.clone(), 100 * torch.finfo(nodes.dtype).eps
         energy, step = _energy(nodes), nodes.new_ones(len(nodes))
         arrived = torch.full_like(step, nodes.shape[1] <= 2, dtype=torch.bool)
         active = ~arrived
-        for rows in rows_of(active, max_sweeps):
-            curve, sigma = nodes[rows], bandwidth[rows]
+        for asked in rows_of(active, max_sweeps):
+            rows, curve, sigma = asked, nodes[asked], bandwidth[asked]
             bases = bases_along(field, curve[:, 1:-1], sigma, self.dimension)
-            move, share = _newton_step(curve, bases)
+            move, share = straightening_step(curve, bases)
+            # What the step gains on flat data: where that is next to nothing, it is the last one.
+            force = curve[:, 2:] - 2 * curve[:, 1:-1] + curve[:, :-2]
+            hope = (move * force).sum((1, 2)) / energy[rows].clamp_min(torch.finfo(energy.dtype).tiny)
+            is_last = (hope < max(self.tolerance, rounding)) & (share < 1)
+            if for_length and bool(is_last.any()):
+                arrived[rows[is_last]], active[rows[is_last]] = True, False
+                rows, curve, sigma, bases, move, share, is_last = (
+                    x[~is_last] for x in (rows, curve, sigma, bases, move, share, is_last)
+                )
+                if len(rows) == 0:
+                    break
             # No longer than a segment.
             inner = curve[:, 1:-1] + (step[rows] / share.clamp_min(1.0))[:, None, None] * move
             trial = _with_inner(curve, _settle(field, inner, sigma, bases))
@@ -159,7 +195,7 @@ class Geodesic:
             better = gain > -rounding
             nodes[rows[better]], energy[rows[better]] = trial[better], reached[better]
             step[rows] = torch.where(better, (2 * step[rows]).clamp(max=1.0), step[rows] / 2)
-            at_rest = better & (gain < max(self.tolerance, rounding)) & (share < 1)
+            at_rest = better & (is_last | ((gain < max(self.tolerance, rounding)) & (share < 1)))
             # Where landing undoes the smallest step, the curve is as short as the field lets it be; or it is a point.
             at_rest |= (step[rows] < _SHORTEST_STEP) | (reached < (rounding * sigma).square())
             arrived[rows], active[rows] = at_rest, ~at_rest
@@ -253,87 +289,8 @@ class EnergyGeodesic(Geodesic):
             coordinates = torch.einsum("pnda,pnd->pna", vectors, v)
             return floor * v + torch.einsum("pnda,pna->pnd", vectors, roots * coordinates)
 
-        ones = slope.new_ones(count)
-        second = torch.diag(2 * ones) - torch.diag(ones[1:], 1) - torch.diag(ones[1:], -1)
-        smooth = torch.einsum("nm,pmd->pnd", torch.linalg.inv(second), root(slope))
+        smooth = torch.einsum("nm,pmd->pnd", inverse_of_second_differences(slope), root(slope))
         return root(smooth) / ((1 + self.ridge) * (count + 1))
-
-
-@torch.no_grad()
-def distances(
-    field: MetricField | DataField,
-    points: Any,
-    others: Any = None,
-    bandwidth: Bandwidth | None = None,
-    *,
-    samples: Any = None,
-    n_nodes: int = 33,
-    dimension: int | None = None,
-    max_sweeps: int = 200,
-    tolerance: float = 1e-6,
-    progress: Progress | None = None,
-) -> Any:
-    """Compute the geodesic distances between all pairs of two sets of points, shape (n, m).
-
-    Points off the data count as their foot points: the way onto the data adds nothing.
-
-    Args:
-        field: The field; its denoiser is needed.
-        points: Points on the data, shape (n, D).
-        others: Other points, shape (m, D); None takes the distances among ``points``, each pair once.
-        bandwidth: σ, one number; None takes the default of a `carre.Geometry`.
-        samples: Samples of the data, or a `sample_graph` of them; see `Geodesic`.
-        n_nodes: Nodes of every geodesic.
-        dimension: Dimension of the data; None counts the eigenvalues above ⅓ along each curve.
-        max_sweeps: Sweeps at most.
-        tolerance: Relative change of the energy at rest.
-        progress: Told how far the work is.
-
-    Returns:
-        The distances; infinity where no connected curve was found. Warns where curves were still shortening.
-
-    Example:
-        >>> from carre.fields import ExactField
-        >>> from carre.manifolds import Sphere
-        >>> axes = torch.eye(3, dtype=torch.float64)
-        >>> distances(ExactField(Sphere(2)), axes[:1], axes[1:], 0.1)
-        tensor([[1.5708, 1.5708]], dtype=torch.float64)
-    """
-    geodesic, n_nodes = Geodesic(samples, dimension, max_sweeps, tolerance), checked_nodes(n_nodes)
-    question = ask(field, points, bandwidth, task="distances").detached()
-    sigma = question.bandwidth[:1]
-    if bool((question.bandwidth != sigma).any()):
-        raise ArgumentError("bandwidth", "be one number for all pairs", got=bandwidth)
-    goals = question.given if others is None else accepted(field, others, name="others")
-    placed = question.points if others is None else goals.tensor.detach().to(question.points)
-    n_pairs = len(question.points) * len(placed)
-    remedy = "Ask for the distances to fewer others at a time"
-    check_room(_BYTES_PER_PAIR * n_pairs, placed.device, name="points", what=f"{n_pairs:,} distances", remedy=remedy)
-    first = second = foot_points(question, question.points, question.bandwidth, dimension)
-    if others is not None:
-        second = foot_points(question, placed, sigma.expand(len(placed)), dimension)
-    graph = graph_for(question, samples)
-    found = first.new_zeros(len(first), len(second))
-    rows, columns = torch.ones_like(found).triu(1 if others is None else -len(first)).nonzero().T
-    if len(rows) == 0:
-        return question.given.restore_between(found, goals)
-
-    def part(i: Tensor, j: Tensor) -> tuple[Tensor, ...]:
-        curves = geodesic._shortest(question.field, graph, first[i], second[j], sigma.expand(len(i)), n_nodes)
-        nodes, arrived, connected, strayed, _ = curves
-        reached = Path(nodes, arrived, connected, strayed, ()).arc_length()
-        # Landing rounds otherwise in another company.
-        is_same = (first[i] - second[j]).norm(dim=1) < math.sqrt(torch.finfo(first.dtype).eps) * sigma
-        reached = torch.where(connected, reached, torch.inf).masked_fill(is_same, 0.0)
-        return reached, connected & ~arrived & ~is_same
-
-    numbers = 64 * n_nodes * question.field.dim
-    found[rows, columns], is_moving = question.compute(
-        part, rows, columns, numbers=numbers, points_per_item=4 * n_nodes, progress=progress
-    )
-    warn_of_moving(is_moving, max_sweeps)
-    found = torch.maximum(found, found.mT) if others is None else found
-    return question.given.restore_between(found, goals)
 
 
 def foot_points(
@@ -343,6 +300,9 @@ def foot_points(
     field = question.field
 
     def part(y: Tensor, s: Tensor) -> Tensor:
+        far = (lengths(pull(field, y, s)) > FAR * s).nonzero()[:, 0]
+        if len(far) > 0:
+            y = y.index_copy(0, far, walk_back(field, y[far], s[far]))
         return _settle(field, y[:, None], s, bases_along(field, y[:, None], s, dimension))[:, 0]
 
     landed: Tensor = question.compute(part, points, bandwidth)
@@ -365,6 +325,11 @@ def _with_inner(curve: Float[Tensor, "p n dim"], inner: Float[Tensor, "p inner d
     return torch.cat([curve[:, :1], inner, curve[:, -1:]], 1)
 
 
+def land_inner(field: MetricField, nodes: Tensor, sigma: Tensor) -> Float[Tensor, "p n dim"]:
+    """Land the inner nodes of curves that are next to the data."""
+    return _with_inner(nodes, _settle(field, nodes[:, 1:-1], sigma))
+
+
 def _settle(
     field: MetricField, points: Tensor, bandwidth: Tensor, bases: Float[Tensor, "p n dim d"] | None = None
 ) -> Float[Tensor, "p n dim"]:
@@ -373,36 +338,6 @@ def _settle(
         step = pull(field, *one_by_one(points, bandwidth)).reshape(points.shape)
         points = points + (step if bases is None else step - projected(bases, step))
     return points
-
-
-def _newton_step(
-    curve: Float[Tensor, "p n dim"], bases: Float[Tensor, "p inner dim d"]
-) -> tuple[Float[Tensor, "p inner dim"], Float[Tensor, " p"]]:
-    """Compute the step of the inner nodes, and its largest length in units of the mean segment."""
-    force = curve[:, 2:] - 2 * curve[:, 1:-1] + curve[:, :-2]
-    # Where the data bend, UᵀU is short of a rotation. The rotation makes the step exact on whatever can be unrolled.
-    coupling = polar_factor(bases[:, :-1].mT @ bases[:, 1:])
-    coordinates = _solve_chain(coupling, torch.einsum("pnda,pnd->pna", bases, force))
-    move = torch.einsum("pnda,pna->pnd", bases, coordinates)
-    segment = lengths(curve.diff(dim=1)).mean(-1)
-    return move, lengths(move).amax(-1) / segment.clamp_min(torch.finfo(segment.dtype).tiny)
-
-
-def _solve_chain(
-    coupling: Float[Tensor, "p links d d"], right: Float[Tensor, "p inner d"]
-) -> Float[Tensor, "p inner d"]:
-    """Solve 2a_k − C_k a_{k+1} − C_{k−1}ᵀ a_{k−1} = b_k, with a = 0 beyond the ends, by block elimination."""
-    identity = torch.eye(right.shape[-1], dtype=right.dtype, device=right.device)
-    carried, values = [], [right[:, 0] / 2]
-    pivot = 2 * identity.expand(len(right), -1, -1)
-    for k in range(coupling.shape[1]):
-        carried.append(torch.linalg.solve(pivot, coupling[:, k]))
-        pivot = 2 * identity - coupling[:, k].mT @ carried[-1]
-        known = right[:, k + 1] + torch.einsum("pba,pb->pa", coupling[:, k], values[-1])
-        values.append(torch.linalg.solve(pivot, known))
-    for k in reversed(range(coupling.shape[1])):
-        values[k] = values[k] + torch.einsum("pab,pb->pa", carried[k], values[k + 1])
-    return torch.stack(values, 1)
 
 
 def _energy(nodes: Float[Tensor, "p n dim"]) -> Float[Tensor, " p"]:

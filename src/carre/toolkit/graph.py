@@ -9,23 +9,31 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from carre.backend import Progress, in_parts, working_memory
 from carre.boundary import ArgumentError
 from carre.fields import Bandwidth, DataField, MetricField
+from carre.metric import Metric
 from carre.neighbors import NeighborIndex, build_index
 from carre.neighbors.index import checked_count
-from carre.toolkit.landing import land
-from carre.toolkit.path import evenly_spaced
+from carre.toolkit.landing import land, lengths
+from carre.toolkit.path import evenly_spaced, stay, straightening_step
 from carre.toolkit.question import Question, accepted, ask, bare, samples_of
+from carre.toolkit.tangent import TANGENT_ABOVE
 
 # Eigenvalues far above the ridge count as tangent, also the 0.36 across an edge of the data; those far below as normal.
 _RIDGE = 0.05
 # An edge at more than 30° to the tangent space is doubted, and taken only where there is no other way.
 _LARGEST_SINE = 0.5
+_HEAVY = 1.01
 _DOUBT = 100.0
 _N_NEIGHBORS = 12
+_STRAIGHTENINGS = 2
+# Bridges from a component to the nearest samples beside it; parts of fewer samples than the largest hundred stay apart.
+_BRIDGES, _MOST_COMPONENTS = 4, 100
+# The tangent directions of all samples take no more; of images only the leading ones are kept.
+_MOST_BYTES = 2**27
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +48,7 @@ class SampleGraph:
         n_neighbors: To how many samples each is joined.
         index: The samples, moved onto the data, ready to be searched.
         weights: The lengths of the edges, a symmetric sparse matrix of SciPy.
+        bases: Tangent directions at the samples, by which ways over them are straightened.
 
     Example:
         >>> from carre.fields import ExactField
@@ -55,6 +64,7 @@ class SampleGraph:
     n_neighbors: int
     index: NeighborIndex
     weights: Any
+    bases: Float[Tensor, "n dim d"]
 
     @property
     def bandwidth(self) -> float:
@@ -65,44 +75,91 @@ class SampleGraph:
     def curves(
         self, start: Float[Tensor, "p dim"], end: Float[Tensor, "p dim"], n_nodes: int
     ) -> tuple[Float[Tensor, "p nodes dim"], Bool[Tensor, " p"]]:
-        """Find the shortest ways between pairs of points, as evenly spaced polygons, and whether there is one.
+        """Find the shortest ways between pairs of points, straightened and evenly spaced, and whether there is one.
 
-        Where there is none, the polygon is the straight line.
+        Where there is none, the curve is the straight line.
         """
-        # Pairs as near as the nearest samples, and along the data, are joined by an edge of their own.
-        reach = self.index.search(start, self.n_neighbors).squared_distances[:, -1].sqrt().to(start)
-        near = self._lengths(start, end, torch.arange(len(end), device=end.device)[:, None])[:, 0] <= reach
-        routes = self._routes(start, end)
-        pairs = zip(near.tolist(), routes, strict=True)
-        direct = [[] if is_near or route is None else route for is_near, route in pairs]
-        longest = max(map(len, direct))
-        # Routes are padded by their ends: resampling does not see segments without length.
-        padded = torch.tensor([route + [-1] * (longest - len(route)) for route in direct], device=start.device)
-        samples = self.index.samples.to(start)
+        routes, weights = self.routes(*unique_pairs(start, end))
 
         def part(first: Tensor, last: Tensor, route: Tensor) -> Tensor:
-            middle = torch.where((route >= 0)[..., None], samples[route.long().clamp_min(0)], last[:, None])
-            return evenly_spaced(torch.cat([first[:, None], middle, last[:, None]], 1), n_nodes)
+            return self.along(first, last, route, n_nodes)
 
-        nodes = in_parts(part, start, end, padded, numbers_per_item=4 * (longest + n_nodes) * start.shape[1])
-        return nodes, near | torch.tensor([route is not None for route in routes], device=start.device)
+        numbers = 4 * (routes.shape[1] + n_nodes) * start.shape[1]
+        return in_parts(part, start, end, routes, numbers_per_item=numbers), weights.isfinite()
 
-    def _routes(self, start: Float[Tensor, "p dim"], end: Float[Tensor, "p dim"]) -> list[list[int] | None]:
-        """Find the samples on the shortest way of every pair; None where there is none."""
+    def routes(
+        self, starts: Float[Tensor, "s dim"], ends: Float[Tensor, "e dim"], i: Int[Tensor, " p"], j: Int[Tensor, " p"]
+    ) -> tuple[Int[Tensor, "p longest"], Float[Tensor, " p"]]:
+        """Find the samples on the shortest way of every pair, behind some −1, and its weight: ∞ where there is none."""
+        # Pairs as near as the nearest samples, and along the data, are joined by an edge of their own.
+        reach = self.index.search(starts, self.n_neighbors).squared_distances[:, -1].sqrt().to(starts)[i]
+        chords = self.question.compute(lambda i, j: lengths(starts[i] - ends[j]), i, j)
+        direct = chords <= reach
+        rows = direct.nonzero()[:, 0]
+        if len(rows) > 0:
+            direct[rows] = self._lengths(starts[i[rows]], ends, j[rows, None])[:, 0] <= reach[rows]
+        found, weights = self._routes(starts, ends, i.cpu().numpy(), j.cpu().numpy())
+        routes = torch.as_tensor(found, device=i.device).long().masked_fill(direct[:, None], -1)
+        return routes, torch.where(direct, chords, torch.as_tensor(weights).to(chords))
+
+    def along(
+        self, start: Float[Tensor, "p dim"], end: Float[Tensor, "p dim"], route: Int[Tensor, "p longest"], n_nodes: int
+    ) -> Float[Tensor, "p nodes dim"]:
+        """Draw the polygons over samples, evenly spaced, and straighten them by the tangent spaces of the samples.
+
+        A shortest way over samples zigzags. One step of Newton's method takes out what would be zigzag on flat data;
+        what is left is of second order in how far the way was from straight.
+        """
+        is_sample, corners = route >= 0, self._corners(start, end, route)
+        nodes = evenly_spaced(corners, n_nodes)
+        if route.shape[1] == 0 or n_nodes < 3:
+            return nodes
+        reached = lengths(corners.diff(dim=1)).cumsum(1)
+        halfway = ((reached[:, 1:-1] + reached[:, :-2]) / 2).contiguous()
+        moments = torch.linspace(0, 1, n_nodes, dtype=start.dtype, device=start.device)[1:-1]
+        nearest = torch.searchsorted(halfway, (moments * reached[:, -1:]).contiguous())
+        # In front of the first sample there is none.
+        nearest = torch.maximum(nearest, is_sample.byte().argmax(1)[:, None])
+        bases = self.bases.to(start)[route.gather(1, nearest).clamp_min(0)] * is_sample.any(1)[:, None, None, None]
+        for _ in range(_STRAIGHTENINGS):
+            move, share = straightening_step(nodes, bases)
+            inner = nodes[:, 1:-1] + move / share.clamp_min(1.0)[:, None, None]
+            nodes = torch.cat([nodes[:, :1], inner, nodes[:, -1:]], 1)
+        return nodes
+
+    def _corners(self, start: Tensor, end: Tensor, route: Tensor) -> Float[Tensor, "p corners dim"]:
+        known = self.index.samples.to(start)[route.clamp_min(0)]
+        inner = torch.where((route >= 0)[..., None], known, start[:, None])
+        return torch.cat([start[:, None], inner, end[:, None]], 1)
+
+    def doubtful(
+        self, start: Tensor, end: Tensor, route: Int[Tensor, "p longest"], weights: Float[Tensor, " p"]
+    ) -> Bool[Tensor, " p"]:
+        """Say on which ways there is an edge that may leave the data: they weigh more than they are long."""
+        return weights > _HEAVY * lengths(self._corners(start, end, route).diff(dim=1)).sum(-1)
+
+    def _routes(self, starts: Tensor, ends: Tensor, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Find the shortest ways by Dijkstra's algorithm, once for every start."""
         from scipy.sparse.csgraph import dijkstra  # noqa: PLC0415  (slow to import)
 
-        starts, start_of = torch.unique(start, dim=0, return_inverse=True)
-        ends, end_of = torch.unique(end, dim=0, return_inverse=True)
         graph, n_samples = self._with_ends(starts, ends), self.index.n_samples
-        source, target = start_of.cpu().numpy(), end_of.cpu().numpy() + n_samples + len(starts)
-        routes: list[list[int] | None] = [None] * len(start)
         size = max(1, working_memory(torch.device("cpu")) // (12 * graph.shape[0]))
+        routes, weights = np.full((len(i), 0), -1, dtype=np.int32), np.empty(len(i))
         for first in range(0, len(starts), size):
-            sources = n_samples + np.arange(first, min(first + size, len(starts)))
-            _, before = dijkstra(graph, indices=sources, return_predecessors=True)
-            for pair in np.flatnonzero((source >= first) & (source < first + size)):
-                routes[pair] = _route(before[source[pair] - first], int(target[pair]))
-        return routes
+            sources = np.arange(first, min(first + size, len(starts)))
+            reached, before = dijkstra(graph, indices=n_samples + sources, return_predecessors=True)
+            pairs = np.flatnonzero((i >= first) & (i <= sources[-1]))
+            rows, target = i[pairs] - first, j[pairs] + n_samples + len(starts)
+            weights[pairs], at = reached[rows, target], before[rows, target]
+            columns: list[np.ndarray] = []
+            # From all ends back to their starts at once.
+            while (is_sample := (at >= 0) & (at < n_samples)).any():
+                columns.append(np.where(is_sample, at, -1))
+                at = np.where(is_sample, before[rows, np.where(is_sample, at, 0)], -1)
+            routes = np.pad(routes, ((0, 0), (max(0, len(columns) - routes.shape[1]), 0)), constant_values=-1)
+            if columns:
+                routes[pairs, -len(columns) :] = np.stack(columns[::-1], 1)
+        return routes, weights
 
     def _lengths(
         self, points: Float[Tensor, "n dim"], others: Float[Tensor, "m dim"], chosen: Int[Tensor, "n k"]
@@ -112,12 +169,13 @@ class SampleGraph:
 
         def part(x: Tensor, near: Tensor) -> Tensor:
             there, sigma = others[near], x.new_full((len(x) * k,), self.bandwidth)
-            forward = _edge_lengths(field, x, sigma[: len(x)], there)
-            backward = _edge_lengths(field, there.flatten(0, 1), sigma, x.repeat_interleave(k, 0)[:, None])
+            back = there.flatten(0, 1)
+            forward = _edge_lengths(field.metric(x, sigma[: len(x)]), x, there)
+            backward = _edge_lengths(field.metric(back, sigma), back, x.repeat_interleave(k, 0)[:, None])
             return torch.maximum(forward, backward.reshape(forward.shape))
 
-        lengths: Tensor = self.question.compute(part, points, chosen, points_per_item=1 + k)
-        return lengths
+        found: Tensor = self.question.compute(part, points, chosen, points_per_item=1 + k)
+        return found
 
     def _with_ends(self, starts: Float[Tensor, "s dim"], ends: Float[Tensor, "e dim"]) -> Any:
         """Add vertices for starts, with edges to the nearest samples, and for ends, with edges from them."""
@@ -127,14 +185,14 @@ class SampleGraph:
         sigma = points.new_full((len(points),), self.bandwidth)
         landed = self.question.compute(partial(land, self.question.field), points, sigma)
         found = self.index.search(landed, self.n_neighbors).indices
-        lengths = self._lengths(landed, self.index.samples.to(points), found)
+        edges = self._lengths(landed, self.index.samples.to(points), found)
         total = self.index.n_samples + len(points)
         vertices = np.repeat(np.arange(self.index.n_samples, total), self.n_neighbors)
         samples, is_start = found.flatten().cpu().numpy(), vertices < self.index.n_samples + len(starts)
         inner = self.weights.tocoo()
         rows = np.concatenate([inner.row, np.where(is_start, vertices, samples)])
         columns = np.concatenate([inner.col, np.where(is_start, samples, vertices)])
-        data = np.concatenate([inner.data, lengths.flatten().double().cpu().numpy()])
+        data = np.concatenate([inner.data, edges.flatten().double().cpu().numpy()])
         return coo_array((data, (rows, columns)), shape=(total, total)).tocsr()
 
 
@@ -193,6 +251,13 @@ def graph_for(question: Question, samples: Any) -> SampleGraph | None:
     return _joined(asked, min(_N_NEIGHBORS, len(points) - 1))
 
 
+def unique_pairs(start: Float[Tensor, "p dim"], end: Float[Tensor, "p dim"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the different starts and ends of pairs, and which of them each pair has."""
+    starts, i = torch.unique(start, dim=0, return_inverse=True)
+    ends, j = torch.unique(end, dim=0, return_inverse=True)
+    return starts, ends, i, j
+
+
 def _joined(question: Question, n_neighbors: int, progress: Progress | None = None) -> SampleGraph:
     """Land the samples that a question is about, and measure the edges between neighbors."""
     from scipy.sparse import coo_array  # noqa: PLC0415  (slow to import)
@@ -206,28 +271,67 @@ def _joined(question: Question, n_neighbors: int, progress: Progress | None = No
     # One more, since a sample is its own nearest neighbor; edges to itself are never taken.
     found = index.search(landed, n_neighbors + 1).indices
 
-    def part(x: Tensor, s: Tensor, near: Tensor) -> Tensor:
-        return _edge_lengths(field, x, s, landed[near])
+    width = max(1, min(field.dim, _MOST_BYTES // (count * field.dim * landed.element_size())))
+
+    def part(x: Tensor, s: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
+        metric = field.metric(x, s)
+        spectrum = metric.spectrum()
+        bases = spectrum.vectors * (spectrum.values > TANGENT_ABOVE)[:, None]
+        bases = nn.functional.pad(bases, (0, max(0, width - bases.shape[-1])))
+        return _edge_lengths(metric, x, landed[near]), bases[..., :width]
 
     numbers = (64 + 4 * n_neighbors) * field.dim
-    lengths = question.compute(part, landed, sigma, found, numbers=numbers, progress=progress).flatten()
+    edges, bases = question.compute(part, landed, sigma, found, numbers=numbers, progress=progress)
+    edges = edges.flatten()
     here = torch.arange(count, device=found.device).repeat_interleave(n_neighbors + 1)
     there = found.flatten()
     # Where only one of two samples is among the nearest of the other, the edge is also asked at its other end.
     one_way = ~torch.isin(here * count + there, there * count + here)
     if bool(one_way.any()):
         backward = question.compute(
-            lambda i, j: _edge_lengths(field, landed[j], sigma[j], landed[i, None])[:, 0], here[one_way], there[one_way]
+            lambda i, j: _edge_lengths(field.metric(landed[j], sigma[j]), landed[j], landed[i, None])[:, 0],
+            here[one_way],
+            there[one_way],
         )
-        lengths[one_way] = torch.maximum(lengths[one_way], backward)
+        edges[one_way] = torch.maximum(edges[one_way], backward)
     ends = (here.cpu().numpy(), there.cpu().numpy())
-    weights = coo_array((lengths.double().cpu().numpy(), ends), shape=(count, count)).tocsr()
+    weights = coo_array((edges.double().cpu().numpy(), ends), shape=(count, count)).tocsr()
     # The bare field is asked for ways, without progress bars within those of curves.
-    return SampleGraph(replace(question, asked=bare(question.asked)), n_neighbors, index, weights.maximum(weights.T))
+    directions = bases[..., : int(max(1, bases.any(1).sum(-1).max()))].clone()
+    asked = replace(question, asked=bare(question.asked))
+    return SampleGraph(asked, n_neighbors, index, _bridged(question, landed, weights.maximum(weights.T)), directions)
+
+
+def _bridged(question: Question, landed: Float[Tensor, "n dim"], weights: Any) -> Any:
+    """Join components that the nearest neighbors leave apart by their shortest edges, where these stay on the data.
+
+    Of uneven samples the nearest neighbors are often among themselves. Between parts of the data an edge is a jump.
+    """
+    from scipy.sparse import coo_array  # noqa: PLC0415  (slow to import)
+    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
+
+    while True:
+        labels = connected_components(weights, directed=False)[1]
+        found: list[Tensor] = []
+        for label in np.bincount(labels).argsort()[::-1][1:_MOST_COMPONENTS]:
+            inside, outside = (torch.as_tensor(np.flatnonzero(x)) for x in (labels == label, labels != label))
+            near = build_index(landed[outside]).search(landed[inside], 1)
+            best = near.squared_distances[:, 0].argsort()[:_BRIDGES].cpu()
+            found.append(torch.stack([inside[best], outside[near.indices[:, 0].cpu()[best]]]))
+        if not found:
+            return weights
+        i, j = torch.cat(found, 1).to(landed.device)
+        ends = torch.stack([landed[i], landed[j]], 1)
+        stays = question.compute(partial(stay, question.field), ends, question.bandwidth[i], points_per_item=8)
+        if not bool(stays.any()):
+            return weights
+        chords, pairs = lengths(ends[:, 1] - ends[:, 0])[stays], (i[stays].cpu().numpy(), j[stays].cpu().numpy())
+        more = coo_array((chords.double().cpu().numpy(), pairs), shape=weights.shape).tocsr()
+        weights = weights.maximum(more).maximum(more.T)
 
 
 def _edge_lengths(
-    field: MetricField, points: Tensor, bandwidth: Tensor, others: Float[Tensor, "n k dim"]
+    metric: Metric, points: Float[Tensor, "n dim"], others: Float[Tensor, "n k dim"]
 ) -> Float[Tensor, "n k"]:
     """Compute |d| for edges along the data, a hundredfold for edges that leave them.
 
@@ -235,19 +339,8 @@ def _edge_lengths(
     eigenvalues of G. Asked at the point and not halfway: between two sheets G is largest across them.
     """
     edges = others - points[:, None]
-    across = _RIDGE * field.metric(points, bandwidth).with_ridge(_RIDGE).solve(edges)
+    across = _RIDGE * metric.with_ridge(_RIDGE).solve(edges)
     squared = edges.square().sum(-1)
     doubtful = (edges * across).sum(-1) > _LARGEST_SINE**2 * squared
     # A length of zero would be no edge at all.
     return squared.sqrt().clamp_min(torch.finfo(squared.dtype).eps) * torch.where(doubtful, _DOUBT, 1.0)
-
-
-def _route(before: np.ndarray, vertex: int) -> list[int] | None:
-    """Follow predecessors from an end to its start: the samples between, or None where the end was not reached."""
-    route, vertex = [], int(before[vertex])
-    if vertex < 0:
-        return None
-    while before[vertex] >= 0:
-        route.append(vertex)
-        vertex = int(before[vertex])
-    return route[::-1]

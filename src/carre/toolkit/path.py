@@ -24,17 +24,19 @@ from carre.toolkit.tangent import TANGENT_ABOVE
 # Where a segment is asked how far it is from the data. A quarter beside the middle: halfway between two equal sheets
 # the denoiser does not know which one to name, and points to neither.
 _PROBES = (0.25, 0.5, 0.75)
+_NEARLY_HALFWAY, _SURELY_NONE = 0.4, 2 / 3
 # A chord whose sagitta is an eighth of its length turns by 56°; what strays further between its ends is a jump. In σ:
 # by one and a half a kernel strays for want of samples, ten are a jump for any chord.
 _LARGEST_SAGITTA = 1 / 8
 _LEAST_JUMP, _SURE_JUMP = 1.5, 10.0
 # In σ: inner nodes are landed, or nearly.
-_LARGEST_DISTANCE = 3.0
-_FAR = 2.0
+_LARGEST_DISTANCE, FAR = 3.0, 2.0
 # Directions of two tangent spaces that are at right angles have nothing in common.
 _RIGHT_ANGLE = 1e-6
 # Of paths, nodes and coordinates, in a picture.
 _MOST_DRAWN = (12, 33, 4096)
+# What a path knows of each of its curves, as tensors.
+_OF_EACH = ("nodes", "arrived", "connected", "strayed", "ends_off")
 _NOT_EXAMINED = "not examined: no field was asked"
 
 
@@ -45,12 +47,16 @@ class Path:
     Attributes:
         nodes: The nodes of every curve, from its start to its end.
         arrived: Whether the construction came to its goal: the flow at its end, the geodesic at its shortest.
-        connected: Whether the curve stays on the data. It does not where an inner node is 3σ away, nor where a segment
-            leaves the data: where at a quarter, half or three quarters of it they are further away than at its ends,
-            by more than 1.5σ and an eighth of its length, or by more than 10σ. A gap below 6σ may not be seen. True,
-            and no evidence, where no field was asked: ``strayed`` is NaN there, and ``reasons`` says so.
-        strayed: The largest distance of the curve from the data in units of σ, over nodes and points between them,
-            as the denoiser measures it; NaN where no field was asked.
+        connected: Whether the curve stays on the data between its ends, wherever these lie (``ends_off``). It does not
+            where an inner node is 3σ away, nor where a segment leaves the data: where at a quarter, half or three
+            quarters of it they are further away than at its ends, by more than 1.5σ and an eighth of its length, or by
+            more than 10σ. A gap below 6σ may not be seen. True, and no evidence, where no field was asked: ``strayed``
+            is NaN there, and ``reasons`` says so.
+        strayed: The largest distance of the curve from the data in units of σ, over inner nodes and points between
+            them, as the denoiser measures it; NaN where no field was asked. Its ends, and the way from them onto the
+            data, do not count: where they lie is up to whoever gave them.
+        ends_off: How far the start and the end, as they were given, lie from the data in units of σ: noise, or points
+            that are elsewhere. A geodesic runs between their foot points; other curves keep them.
         reasons: A sentence on each curve, empty where there is nothing to say.
         units: What each column is divided by where lengths are measured, as by a geometry with scaled columns; None for
             the columns as they are.
@@ -60,7 +66,7 @@ class Path:
         >>> path = Path.through([[0.0, 0.0], [3.0, 0.0], [3.0, 1.0]])
         >>> path
         Path(paths=1, nodes=3, dim=2, arrived=1, connected=unknown)
-        >>> path.length()
+        >>> path.polygon_length()
         tensor([4.], dtype=torch.float64)
         >>> path(0.5)
         tensor([[[2., 0.]]], dtype=torch.float64)
@@ -70,6 +76,7 @@ class Path:
     arrived: Bool[Tensor, " paths"]
     connected: Bool[Tensor, " paths"]
     strayed: Float[Tensor, " paths"]
+    ends_off: Float[Tensor, "paths 2"]
     reasons: tuple[str, ...]
     units: Float[Tensor, " dim"] | None = None
     columns: Any = None
@@ -86,7 +93,8 @@ class Path:
         flat = as_points(given.reshape(-1, given.shape[-1]), name="nodes").tensor.detach()
         tensor = flat.reshape(-1, *given.shape[-2:])
         known = torch.ones(len(tensor), dtype=torch.bool, device=tensor.device)
-        return cls(tensor, known, known, tensor.new_full((len(tensor),), torch.nan), (_NOT_EXAMINED,) * len(tensor))
+        unknown = tensor.new_full((len(tensor), 2), torch.nan)
+        return cls(tensor, known, known, unknown[:, 0], unknown, (_NOT_EXAMINED,) * len(tensor))
 
     @property
     def scaled_nodes(self) -> Float[Tensor, "paths nodes dim"]:
@@ -152,12 +160,12 @@ class Path:
         """Select curves by an integer, a slice, a mask or a list; one curve is still a batch."""
         chosen = np.atleast_1d(np.arange(len(self))[index.cpu().numpy() if isinstance(index, Tensor) else index])
         rows = torch.as_tensor(chosen, device=self.nodes.device)
-        found = {name: getattr(self, name)[rows] for name in ("nodes", "arrived", "connected", "strayed")}
+        found = {name: getattr(self, name)[rows] for name in _OF_EACH}
         return replace(self, **found, reasons=tuple(self.reasons[i] for i in chosen))
 
     def to(self, device: torch.device) -> Path:
         """Move to a device."""
-        return replace(self, **{k: getattr(self, k).to(device) for k in ("nodes", "arrived", "connected", "strayed")})
+        return replace(self, **{k: getattr(self, k).to(device) for k in _OF_EACH})
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Give NumPy the nodes."""
@@ -245,42 +253,30 @@ class Path:
             >>> Path.through([[0.0], [1.0], [4.0]]).reversed().numpy()[0, :, 0]
             array([4., 1., 0.])
         """
-        return replace(self, nodes=self.nodes.flip(1))
+        return replace(self, nodes=self.nodes.flip(1), ends_off=self.ends_off.flip(1))
 
     def length(self) -> Float[Tensor, " paths"]:
-        """Compute the lengths of the polygons."""
-        return lengths(self.scaled_nodes.diff(dim=1)).sum(-1)
-
-    def arc_length(self) -> Float[Tensor, " paths"]:
         """Compute the lengths of the smooth curves through the nodes, of which the segments are chords.
 
-        A chord c that turns by φ belongs to an arc of c(1 + φ²/24): error O(h⁴) instead of the polygon's O(h²).
-        Repeated nodes count once.
+        A chord c that turns by φ belongs to an arc of ½φc/sin ½φ: error O(h⁴) instead of the polygon's O(h²).
+        Repeated nodes count once. It is the length that `distances` between the same points gives.
 
         Example:
             >>> angle = torch.linspace(0, torch.pi, 7, dtype=torch.float64)
             >>> half_circle = Path.through(torch.stack([angle.cos(), angle.sin()], 1))
-            >>> half_circle.arc_length() / torch.pi, half_circle.length() / torch.pi
-            (tensor([0.9999], dtype=torch.float64), tensor([0.9886], dtype=torch.float64))
+            >>> half_circle.length() / torch.pi, half_circle.polygon_length() / torch.pi
+            (tensor([1.], dtype=torch.float64), tensor([0.9886], dtype=torch.float64))
         """
-        if self.n_nodes < 3:
-            return self.length()
-        nodes = self.scaled_nodes
-        segments, limits = nodes.diff(dim=1), torch.finfo(nodes.dtype)
-        chords = lengths(segments)
-        # Between repeated nodes there is no direction: such segments go to the end, where they turn by nothing.
-        is_still = chords <= 4 * limits.eps * nodes.abs().amax((1, 2))[:, None]
-        order = is_still.byte().argsort(dim=1, stable=True)
-        chords, moves = chords.gather(1, order), ~is_still.gather(1, order)
-        rows = torch.arange(len(self), device=order.device)[:, None]
-        directions = segments[rows, order] / chords.clamp_min(limits.tiny)[..., None]
-        half = 0.5 * lengths(directions.diff(dim=1))
-        turning = torch.where(moves[:, 1:], 4 * half.clamp(max=1).asin().square(), 0)
-        before = torch.cat([turning[:, :1], turning], 1)
-        # The last segment turns at its end as at its start.
-        after = torch.where(moves[:, 1:], turning, before[:, :-1])
-        after = torch.cat([after, before[:, -1:]], 1)
-        return (chords * (1 + (before + after) / 48)).sum(-1)
+        return arcs(self.scaled_nodes)[0]
+
+    def polygon_length(self) -> Float[Tensor, " paths"]:
+        """Compute the lengths of the polygons through the nodes, which are shorter than smooth curves.
+
+        Example:
+            >>> Path.through([[0.0, 0.0], [3.0, 0.0], [3.0, 1.0]]).polygon_length()
+            tensor([4.], dtype=torch.float64)
+        """
+        return lengths(self.scaled_nodes.diff(dim=1)).sum(-1)
 
     def energy(self) -> Float[Tensor, " paths"]:
         """Compute ½∫|ẋ|²dt over [0, 1] with equal times between nodes: half the squared length, if evenly spaced.
@@ -295,7 +291,7 @@ class Path:
         """Compute the velocity at the start, of a curve that takes the time from 0 to 1: its length is the curve's.
 
         Example:
-            >>> Path.through([[0.0, 0.0], [3.0, 0.0], [3.0, 1.0]]).start_velocity()
+            >>> Path.through([[0.0, 0.0], [3.0, 0.0], [4.0, 0.0]]).start_velocity()
             tensor([[4., 0.]], dtype=torch.float64)
         """
         first = self.scaled_nodes[:, 1] - self.scaled_nodes[:, 0]
@@ -311,6 +307,28 @@ class Path:
         known = as_points(samples, dim=self.dim, name="samples").in_units(self.units).tensor
         near = build_index(known).search(self.scaled_nodes.flatten(0, 1), 1)
         return near.squared_distances.sqrt().reshape(len(self), self.n_nodes).to(self.nodes)
+
+
+def arcs(nodes: Float[Tensor, "paths nodes dim"]) -> tuple[Float[Tensor, " paths"], Float[Tensor, " paths"]]:
+    """Compute the lengths of smooth curves through nodes, and the largest angle by which each turns at a node."""
+    segments, limits = nodes.diff(dim=1), torch.finfo(nodes.dtype)
+    chords = lengths(segments)
+    if nodes.shape[1] < 3:
+        return chords.sum(-1), torch.zeros_like(chords[:, 0])
+    # Between repeated nodes there is no direction: such segments go to the end, where they turn by nothing.
+    is_still = chords <= 4 * limits.eps * nodes.abs().amax((1, 2))[:, None]
+    order = is_still.byte().argsort(dim=1, stable=True)
+    chords, moves = chords.gather(1, order), ~is_still.gather(1, order)
+    rows = torch.arange(len(nodes), device=order.device)[:, None]
+    directions = segments[rows, order] / chords.clamp_min(limits.tiny)[..., None]
+    half = 0.5 * lengths(directions.diff(dim=1))
+    turning = torch.where(moves[:, 1:], 4 * half.clamp(max=1).asin().square(), 0)
+    before = torch.cat([turning[:, :1], turning], 1)
+    # The last segment turns at its end as at its start.
+    after = torch.where(moves[:, 1:], turning, before[:, :-1])
+    after = torch.cat([after, before[:, -1:]], 1)
+    # torch's sinc has a π in it.
+    return (chords / torch.sinc(((before + after) / 8).sqrt() / torch.pi)).sum(-1), turning.amax(-1).sqrt()
 
 
 def evenly_spaced(nodes: Float[Tensor, "paths nodes dim"], n_nodes: int) -> Float[Tensor, "paths new_nodes dim"]:
@@ -342,24 +360,54 @@ def one_by_one(
 
 def examine(
     field: MetricField, nodes: Float[Tensor, "paths nodes dim"], bandwidth: Float[Tensor, " paths"]
-) -> tuple[Bool[Tensor, " paths"], Float[Tensor, " paths"]]:
-    """Measure whether curves are connected, and how far they stray: see `Path`. Asks at four points per node."""
+) -> tuple[Bool[Tensor, " paths"], Float[Tensor, " paths"], Float[Tensor, "paths 2"]]:
+    """Measure whether curves are connected, how far they stray, and their ends: see `Path`. Asks 4 points per node."""
     paths, count, dim = nodes.shape
     probes = torch.lerp(nodes[:, :-1, None], nodes[:, 1:, None], nodes.new_tensor(_PROBES)[:, None])
     points, sigma = one_by_one(torch.cat([nodes, probes.reshape(paths, -1, dim)], 1), bandwidth)
     away = lengths(pull(field, points, sigma))
     # A learned denoiser underestimates how far away far points are: they walk back.
-    far = (away > _FAR * sigma).nonzero()[:, 0]
+    far = (away > FAR * sigma).nonzero()[:, 0]
     if len(far) > 0:
         away = away.index_copy(0, far, torch.maximum(walked_distance(field, points[far], sigma[far]), away[far]))
     away = away.reshape(paths, -1) / bandwidth[:, None]
     at_nodes, between = away[:, :count], away[:, count:].reshape(paths, count - 1, len(_PROBES)).amax(-1)
-    bulge = between - torch.maximum(at_nodes[:, :-1], at_nodes[:, 1:])
+    bulge = (between - torch.maximum(at_nodes[:, :-1], at_nodes[:, 1:])).clamp_min(0)
+    # The way from an end that was given off the data is that end's.
+    strayed = torch.cat([at_nodes[:, 1:-1], between[:, 1:-1], bulge[:, [0, -1]]], 1).amax(-1)
     chords = lengths(nodes.diff(dim=1)) / bandwidth[:, None]
-    is_jump = bulge > (_LARGEST_SAGITTA * chords).clamp(_LEAST_JUMP, _SURE_JUMP)
+    is_jump = bulge > _largest_bulge(chords)
     is_off = at_nodes[:, 1:-1] > _LARGEST_DISTANCE
     # Where a field answers with NaN, nothing is known to be on the data.
-    return away.isfinite().all(-1) & ~(is_jump.any(-1) | is_off.any(-1)), away.amax(-1)
+    connected = away.isfinite().all(-1) & ~(is_jump.any(-1) | is_off.any(-1))
+    return connected, strayed, at_nodes[:, [0, -1]]
+
+
+def examine_landed(
+    field: MetricField, nodes: Float[Tensor, "paths nodes dim"], bandwidth: Float[Tensor, " paths"]
+) -> tuple[Bool[Tensor, " paths"], Float[Tensor, " paths"]]:
+    """Measure as `examine` does for curves whose ends should be on the data, too."""
+    connected, strayed, ends_off = examine(field, nodes, bandwidth)
+    farther = ends_off.amax(-1)
+    return connected & (farther <= _LARGEST_DISTANCE), torch.maximum(strayed, farther)
+
+
+def stay(
+    field: MetricField, nodes: Float[Tensor, "paths nodes dim"], bandwidth: Float[Tensor, " paths"]
+) -> Bool[Tensor, " paths"]:
+    """Say whether curves that were landed are connected, as `examine` does, which is asked about few of them."""
+    # Nearly halfway, where an eighth of the questions settles most: chords do not even come near a jump.
+    points, sigma = one_by_one(torch.lerp(nodes[:, :-1], nodes[:, 1:], _NEARLY_HALFWAY), bandwidth)
+    away = (lengths(field.denoise(points, sigma) - points) / sigma).reshape(len(nodes), -1)
+    connected = (away < _SURELY_NONE * _largest_bulge(lengths(nodes.diff(dim=1)) / bandwidth[:, None])).all(-1)
+    rows = (~connected).nonzero()[:, 0]
+    if len(rows) > 0:
+        connected[rows] = examine_landed(field, nodes[rows], bandwidth[rows])[0]
+    return connected
+
+
+def _largest_bulge(chords: Float[Tensor, "paths segments"]) -> Float[Tensor, "paths segments"]:
+    return (_LARGEST_SAGITTA * chords).clamp(_LEAST_JUMP, _SURE_JUMP)
 
 
 def rows_of(active: Bool[Tensor, " p"], most: int) -> Iterator[Int[Tensor, " rows"]]:
@@ -384,9 +432,9 @@ def draw_curves(
     # A metric at every node, and points between them when curves are examined.
     numbers = numbers or 64 * n_nodes * question.field.dim
     found = question.compute(part, *batches, numbers=numbers, points_per_item=4 * n_nodes, progress=progress)
-    nodes, arrived, connected, strayed = found[:4]
-    rows = zip(*(column.tolist() for column in found[1:]), strict=True)
-    return Path(nodes, arrived, connected, strayed, tuple(reason(*row) for row in rows))
+    nodes, arrived, connected, strayed, ends_off, *more = found
+    rows = zip(*(column.tolist() for column in (arrived, connected, strayed, *more)), strict=True)
+    return Path(nodes, arrived, connected, strayed, ends_off, tuple(reason(*row) for row in rows))
 
 
 def leaving(strayed: float) -> str:
@@ -433,6 +481,36 @@ def polar_factor(matrices: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch
     left, values, right = torch.linalg.svd(matrices)
     rotations: Tensor = (left * (values > _RIGHT_ANGLE)[..., None, :]) @ right
     return rotations
+
+
+def straightening_step(
+    curve: Float[Tensor, "p n dim"], bases: Float[Tensor, "p inner dim d"]
+) -> tuple[Float[Tensor, "p inner dim"], Float[Tensor, " p"]]:
+    """Compute the step of the inner nodes that would straighten curves if the data were flat, with even spaces.
+
+    Returns also its largest length in units of the mean segment.
+    """
+    force = curve[:, 2:] - 2 * curve[:, 1:-1] + curve[:, :-2]
+    wanted = torch.einsum("pnda,pnd->pna", bases, force)
+    # Where the data bend, UᵀU is short of a rotation. The rotation makes the step exact on whatever can be unrolled.
+    carried = [torch.eye(bases.shape[-1]).to(curve).expand(len(curve), -1, -1)]
+    for turn in polar_factor(bases[:, :-1].mT @ bases[:, 1:]).unbind(1):
+        carried.append(carried[-1] @ turn)
+    unrolled = torch.stack(carried, 1)
+    alike = torch.einsum("pnab,pnb->pna", unrolled, wanted)
+    solved = torch.einsum("nm,pma->pna", inverse_of_second_differences(force), alike)
+    # Directions that are lost on the way are on their own.
+    lost = wanted - torch.einsum("pnba,pnb->pna", unrolled, alike)
+    move = torch.einsum("pnda,pna->pnd", bases, torch.einsum("pnba,pnb->pna", unrolled, solved) + lost / 2)
+    segment = lengths(curve.diff(dim=1)).mean(-1)
+    return move, lengths(move).amax(-1) / segment.clamp_min(torch.finfo(segment.dtype).tiny)
+
+
+def inverse_of_second_differences(inner: Float[Tensor, "p inner dim"]) -> Float[Tensor, "inner inner"]:
+    """Invert the matrix that takes inner nodes to 2x_k − x_{k+1} − x_{k−1}, with zeros beyond the ends."""
+    place = torch.arange(1, inner.shape[1] + 1, dtype=inner.dtype, device=inner.device)
+    nearer, farther = torch.minimum(place[:, None], place), torch.maximum(place[:, None], place)
+    return nearer * (1 - farther / (inner.shape[1] + 1))
 
 
 def checked_nodes(n_nodes: Any) -> int:

@@ -87,7 +87,7 @@ def path(
         >>> from carre.fields import ExactField
         >>> from carre.manifolds import Sphere
         >>> sphere, start, end = ExactField(Sphere(2)), [[1.0, 0.0, 0.0]], [[0.0, 1.0, 0.0]]
-        >>> path(sphere, start, end, 0.1).arc_length()
+        >>> path(sphere, start, end, 0.1).length()
         tensor([1.5708], dtype=torch.float64)
         >>> path(sphere, start, end, 0.1, method=Flow(step=0.2), n_nodes=9)
         Path(paths=1, nodes=9, dim=3, arrived=1, connected=1)
