@@ -116,6 +116,7 @@ class Geometry(DataField):
     # The toolkit, with this geometry as the field that is asked.
     dimension = toolkit.local_dimension
     eigenvalues = toolkit.eigenvalues
+    eigenfunctions = toolkit.eigenfunctions
     tangent_basis = toolkit.tangent_basis
     tangent_angles = toolkit.tangent_angles
     project = toolkit.project
