@@ -26,7 +26,7 @@ _NEIGHBORS, _REACH, _WIDTH, _ROUNDS = 24, 6, 0.5, 10
 _ONE_SIDED = 0.3
 # Samples per landmark, at which integrals over samples are right for what the landmarks can express, and how far the
 # basis functions reach, in distances between landmarks.
-_PER_LANDMARK, _FEWEST_PER_LANDMARK, _OVERLAP, _MOST_LANDMARKS = 40, 15, 2.5, 800
+_PER_LANDMARK, _OVERLAP, _MOST_LANDMARKS = 40, 2.5, 800
 # A disk of so many nearest samples is taken by one landmark; disks overlap, so that there are more than n/k landmarks.
 _PACKING = 1.9
 _LEAST_MASS = 1e-10
@@ -49,8 +49,8 @@ class Eigenfunctions:
 
     Attributes:
         values: The eigenvalues λ of −Δ, ascending, shape (k,); their unit is 1/length².
-        uncertainty: By how much each changes when it is computed from either half of the samples, shape (k,): errors
-            of the whole are mostly smaller. Infinite for fewer than 100 samples.
+        uncertainty: Of each, shape (k,): twice of how far it moves when it is computed from either half of the
+            samples. Infinite for fewer than 100 samples.
         functions: Their values at the samples, shape (n, k).
         weights: The volume that each sample stands for, shape (n,); their sum estimates that of the data. With
             ``weighted``, 1/n.
@@ -202,7 +202,7 @@ def eigenfunctions(
         if n >= _FEWEST:
             order = torch.randperm(n, generator=torch.Generator().manual_seed(0)).to(change.device)
             halves = [_solve(samples.of(rows), n_functions, weighted).values for rows in order.chunk(2)]
-            change = torch.stack([(half - whole.values).abs() for half in halves]).amax(0)
+            change = 2 * torch.stack([(half - whole.values).abs() for half in halves]).amax(0)
         tell(1.0)
     n_found = int(torch.isfinite(whole.values).sum())
     if n_found < n_functions:
@@ -214,13 +214,25 @@ def eigenfunctions(
     found = Eigenfunctions(*answers, question, whole.centers, whole.widths, whole.coefficients)
     sure = found.n_resolved
     if sure < n_functions:
-        why = f"change by more than {_UNSURE:.0%} between halves of the points" if n >= _FEWEST else "are of few points"
+        why = f"are uncertain by more than {_UNSURE:.0%}" if n >= _FEWEST else "are of few points"
         message = (
             f"eigenvalues from λ = {float(found.values[sure]):.3g} on (number {sure + 1} of {n_functions}) {why}: "
         )
         message += f"they are not resolved. Give more points, or ask for n_functions={max(1, sure)}"
         warnings.warn(message, UserWarning, stacklevel=4)
     return found
+
+
+def coordinate_functions(field: DataField, samples: Any, n_components: int) -> Eigenfunctions:
+    """Compute as many eigenfunctions as so many coordinates need: one more, and one for every part of the data."""
+    most = max(1, len(samples) // 3 - 1)
+    asked = 1 + checked_integer(n_components, name="n_components", least=1, most=most)
+    while True:
+        found = eigenfunctions(field, samples, asked)
+        missing = n_components + found.n_parts - asked
+        if missing <= 0:
+            return found
+        asked += missing
 
 
 def on_the_data(field: MetricField, points: Tensor, bandwidth: Tensor) -> Tensor:
@@ -269,7 +281,7 @@ def _on_data(question: Question, dimension: int | None, told: Progress) -> _Samp
 def _solve(samples: _Samples, n_functions: int, weighted: bool) -> _Solution:
     """Solve for the smoothest functions in a basis of bumps; values are infinite where the basis has no more."""
     n, points = len(samples.points), samples.points
-    share = max(1, min(n // (3 * n_functions), max(n // (4 * n_functions), _FEWEST_PER_LANDMARK), _PER_LANDMARK))
+    share = max(1, min(n // (2 * n_functions), _PER_LANDMARK))
     share = max(share, math.ceil(_PACKING * n / _MOST_LANDMARKS))
     found = build_index(points).search(points, min(max(_REACH * _NEIGHBORS, share), n))
     weights = points.new_full((n,), 1 / n)
