@@ -26,10 +26,15 @@ _NEIGHBORS, _REACH, _WIDTH, _ROUNDS = 24, 6, 0.5, 10
 _ONE_SIDED = 0.3
 # Samples per landmark, at which integrals over samples are right for what the landmarks can express, and how far the
 # basis functions reach, in distances between landmarks.
-_PER_LANDMARK, _OVERLAP, _MOST_LANDMARKS = 40, 2.5, 800
+_PER_LANDMARK, _OVERLAP, _MOST_LANDMARKS = 40, 2.0, 800
 # A disk of so many nearest samples is taken by one landmark; disks overlap, so that there are more than n/k landmarks.
 _PACKING = 1.9
-_LEAST_MASS = 1e-10
+_SPARE = 1.35
+# What bumps add up to almost nothing on the data can be steep across them: an error of the tangent spaces would let it
+# cancel slopes along them. At 1e-10 a tangent error of 0.006 cost eigenvalues of the sphere 5%, at 1e-6 nothing.
+_LEAST_MASS = 1e-6
+# Of the largest eigenvalue asked for: less is rounding.
+_ROUNDING = 1e-6
 # λ times the variance of the samples: below, a function is constant on each part of the data.
 _ZERO = 1e-3
 _UNSURE = 0.1
@@ -279,31 +284,40 @@ def _on_data(question: Question, dimension: int | None, told: Progress) -> _Samp
 
 
 def _solve(samples: _Samples, n_functions: int, weighted: bool) -> _Solution:
-    """Solve for the smoothest functions in a basis of bumps; values are infinite where the basis has no more."""
+    """Solve for the smoothest functions in a basis of bumps; values are infinite where the basis has no more.
+
+    Few landmarks with many samples to each are best, as long as there are more functions than are asked for.
+    """
     n, points = len(samples.points), samples.points
-    share = max(1, min(n // (2 * n_functions), _PER_LANDMARK))
-    share = max(share, math.ceil(_PACKING * n / _MOST_LANDMARKS))
+    share = max(_PER_LANDMARK, math.ceil(_PACKING * n / _MOST_LANDMARKS))
     found = build_index(points).search(points, min(max(_REACH * _NEIGHBORS, share), n))
-    weights = points.new_full((n,), 1 / n)
-    if not weighted:
-        weights = _volumes(samples, found)
-    centers = points[_landmarks(found.indices[:, :share])]
-    near = build_index(centers).search(centers, min(2 * samples.basis.shape[-1] + 2, len(centers)))
-    distances = near.squared_distances[:, 1:] if len(centers) > 1 else found.squared_distances[:1, -1:]
-    widths = _OVERLAP * distances.clamp_min(1e-12 * float(distances.max())).log().mean(1).div(2).exp()
-    stiffness, mass = _assembled(samples, weights / weights.sum(), centers, widths)
-    amounts, axes = torch.linalg.eigh(mass)
-    kept = amounts > _LEAST_MASS * amounts[-1]
+    weights = points.new_full((n,), 1 / n) if weighted else _volumes(samples, found)
+    while True:
+        centers = points[_landmarks(found.indices[:, :share])]
+        widths = _widths(centers, samples.basis.shape[-1])
+        stiffness, mass = _assembled(samples, weights / weights.sum(), centers, widths)
+        amounts, axes = torch.linalg.eigh(mass)
+        kept = amounts > _LEAST_MASS * amounts[-1]
+        if int(kept.sum()) >= _SPARE * n_functions or share == 1:
+            break
+        share = 2 * share // 3
     whitened = axes[:, kept] / amounts[kept].sqrt()
     values, vectors = torch.linalg.eigh(whitened.mT @ stiffness @ whitened)
     values, coefficients = values[:n_functions], whitened @ vectors[:, :n_functions]
-    values = torch.where(values > _LEAST_MASS * values[-1], values, 0.0)
-    missing = n_functions - len(values)
-    values = torch.nn.functional.pad(values, (0, missing), value=math.inf)
+    values = torch.where(values > _ROUNDING * values[-1], values, 0.0)
+    values = torch.nn.functional.pad(values, (0, n_functions - len(values)), value=math.inf)
     # One of the two signs, the same every time.
     at_centers = torch.softmax(-_squares(centers, centers, widths) / 2, 1) @ coefficients
     largest = at_centers.gather(0, at_centers.abs().argmax(0, keepdim=True))
     return _Solution(values, coefficients * largest.sign(), centers, widths, weights)
+
+
+def _widths(centers: Float[Tensor, "m dim"], dimension: int) -> Float[Tensor, " m"]:
+    """Compute how far bumps reach: twice the distance to the nearest centers."""
+    if len(centers) == 1:
+        return centers.new_ones(1)
+    near = build_index(centers).search(centers, min(2 * dimension + 2, len(centers))).squared_distances[:, 1:]
+    return _OVERLAP * near.clamp_min(1e-12 * float(near.max())).log().mean(1).div(2).exp()
 
 
 def _volumes(samples: _Samples, found: Neighbors) -> Float[Tensor, " n"]:
