@@ -115,11 +115,11 @@ def test_coordinates_are_lengths_and_scale_with_the_data():
     """A closed curve of radius R becomes a circle of radius √2R, by angle; λ are 1/length²."""
     angle = torch.linspace(0, 2 * math.pi, 501, dtype=torch.float64)[:-1]
     circle = torch.stack([angle.cos(), angle.sin()], 1)
-    small, large = (eigenfunctions(KernelField(r * circle), r * circle, 5, 0.1 * r) for r in (1.0, 3.0))
-    torch.testing.assert_close(small.values, 9 * large.values, rtol=1e-6, atol=1e-9)
-    found = large.coordinates(3 * circle)
+    small, large = (eigenfunctions(KernelField(r * circle), r * circle, 5, 0.1 * r) for r in (1.0, 4.0))
+    torch.testing.assert_close(small.values, 16 * large.values, rtol=1e-6, atol=1e-9)
+    found = large.coordinates(4 * circle)
     torch.testing.assert_close(
-        torch.linalg.vector_norm(found, dim=1), torch.full((500,), 3 * 2**0.5).double(), rtol=0.01, atol=0
+        torch.linalg.vector_norm(found, dim=1), torch.full((500,), 4 * 2**0.5).double(), rtol=0.01, atol=0
     )
     turned = torch.atan2(found[:, 1], found[:, 0])
     steps = torch.remainder(turned.diff() + math.pi, 2 * math.pi) - math.pi

@@ -24,9 +24,9 @@ from carre.toolkit.tangent import largest_dimension, tangent_frame
 _NEIGHBORS, _REACH, _WIDTH, _ROUNDS = 24, 6, 0.5, 10
 # In widths: where the neighbors of a sample lie farther to one side, an edge is looked for on the other.
 _ONE_SIDED = 0.3
-# Samples per landmark, at which integrals over samples are right for what the landmarks can express, and how far the
+# Samples per landmark: more blur sheets that lie near to one another, fewer take scatter for structure. And how far the
 # basis functions reach, in distances between landmarks.
-_PER_LANDMARK, _OVERLAP, _MOST_LANDMARKS = 40, 2.0, 800
+_PER_LANDMARK, _OVERLAP, _MOST_LANDMARKS = 16, 2.0, 800
 # A disk of so many nearest samples is taken by one landmark; disks overlap, so that there are more than n/k landmarks.
 _PACKING = 1.9
 _SPARE = 1.35
