@@ -26,10 +26,10 @@ _NEIGHBORS, _REACH, _WIDTH, _ROUNDS = 24, 6, 0.5, 10
 _ONE_SIDED = 0.3
 # Samples per landmark: more blur sheets that lie near to one another, fewer take scatter for structure. And how far the
 # basis functions reach, in distances between landmarks.
-_PER_LANDMARK, _OVERLAP, _MOST_LANDMARKS = 16, 2.0, 800
+_PER_LANDMARK, _OVERLAP, _MOST_LANDMARKS = 16, 1.6, 800
 # A disk of so many nearest samples is taken by one landmark; disks overlap, so that there are more than n/k landmarks.
 _PACKING = 1.9
-_SPARE = 1.35
+_SPARE = 2
 # What bumps add up to almost nothing on the data can be steep across them: an error of the tangent spaces would let it
 # cancel slopes along them. At 1e-10 a tangent error of 0.006 cost eigenvalues of the sphere 5%, at 1e-6 nothing.
 _LEAST_MASS = 1e-6
@@ -313,7 +313,7 @@ def _solve(samples: _Samples, n_functions: int, weighted: bool) -> _Solution:
 
 
 def _widths(centers: Float[Tensor, "m dim"], dimension: int) -> Float[Tensor, " m"]:
-    """Compute how far bumps reach: twice the distance to the nearest centers."""
+    """Compute how far bumps reach, by the distances to the nearest centers."""
     if len(centers) == 1:
         return centers.new_ones(1)
     near = build_index(centers).search(centers, min(2 * dimension + 2, len(centers))).squared_distances[:, 1:]
