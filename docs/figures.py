@@ -36,7 +36,7 @@ def wave(t: torch.Tensor) -> torch.Tensor:
 
 CURVE = Curve(wave, -2.4, 2.4)
 NOISY = CURVE.noisy(NOISE)
-ROLL = SwissRoll()
+ROLL = SwissRoll(height=25.0)
 SAMPLES = NOISY.sample(500, generator=torch.Generator().manual_seed(0))
 
 
@@ -220,13 +220,13 @@ class RollTangents:
 def draw_eigenfunctions() -> Figure:
     """An eigenfunction over a Swiss roll, and coordinates that unroll it."""
     figure, panels = plt.subplots(1, 2, figsize=(8.6, 3.0), layout="constrained")
-    samples = ROLL.sample(2000, generator=torch.Generator().manual_seed(0))
-    found = toolkit.eigenfunctions(RollTangents(), samples, 6, 1.0)
-    coordinates = found.coordinates(samples, 5)[:, [0, 4]]
+    samples = ROLL.sample(1800, generator=torch.Generator().manual_seed(0))
+    found = toolkit.eigenfunctions(RollTangents(), samples, 5, 1.0)
+    coordinates = found.coordinates(samples, 4)[:, [0, 3]]
     plot_eigenfunction(samples[:, [0, 2]], found, 1, marker_size=4, axes=panels[0])
-    plot_coordinates(coordinates, found.functions[:, 1], label="eigenfunction 1", marker_size=4, axes=panels[1])
+    plot_coordinates(coordinates, found.functions[:, 1], label="eigenfunction 1", marker_size=3, axes=panels[1])
     panels[0].set(xticks=[], yticks=[])
-    panels[1].set_ylabel("coordinate 5")
+    panels[1].set_ylabel("coordinate 4")
     for axes in panels:
         axes.title.set_fontsize(9)
     return figure
