@@ -116,7 +116,7 @@ class MetricMatching(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     @property
     def _n_features_out(self) -> int:
-        return self.n_components
+        return int(self.n_components)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Score held-out samples; higher is better (`carre.Geometry.score`).

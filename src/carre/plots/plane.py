@@ -137,11 +137,12 @@ def plot_coordinates(
         >>> plot_coordinates([[0, 1], [1, 0]], [0.5, 1.5], label="height").get_xlabel()
         'coordinate 1'
     """
+    places = as_planar(coordinates, name="coordinates")
     if values is None:
         panel = as_plane(axes)
-        panel.scatter(*as_planar(coordinates, name="coordinates").T, s=marker_size, color=BLUE, linewidth=0)
+        panel.scatter(places[:, 0], places[:, 1], s=marker_size, color=BLUE, linewidth=0)
     else:
-        panel = plot_scalar_field(coordinates, values, label=label, marker_size=marker_size, axes=axes)
+        panel = plot_scalar_field(places, values, label=label, marker_size=marker_size, axes=axes)
     panel.set(xlabel="coordinate 1", ylabel="coordinate 2", title="Harmonic coordinates")
     return panel
 

@@ -215,8 +215,9 @@ def eigenfunctions(
         raise ArgumentError("n_functions", must, got=n_functions, remedy=remedy)
     shares = torch.softmax(-_squares(samples.points, whole.centers, whole.widths) / 2, 1)
     parts = whole.values, change, shares @ whole.coefficients, whole.weights
-    answers = [question.given.restore(part.to(question.points)) for part in parts]
-    found = Eigenfunctions(*answers, question, whole.centers, whole.widths, whole.coefficients)
+    values, change, functions, weights = (question.given.restore(part.to(question.points)) for part in parts)
+    kept = whole.centers, whole.widths, whole.coefficients
+    found = Eigenfunctions(values, change, functions, weights, question, *kept)
     sure = found.n_resolved
     if sure < n_functions:
         why = f"are uncertain by more than {_UNSURE:.0%}" if n >= _FEWEST else "are of few points"
