@@ -86,7 +86,7 @@ class Eigenfunctions:
     coefficients: Float[Tensor, "m k"]
 
     def __repr__(self) -> str:
-        shown = [f"{float(value):.3g}" for value in self.values[:6]]
+        shown = [f"{float(value):.2g}" for value in self.values[:6]]
         more = ", …" if len(self.values) > len(shown) else ""
         sure = f"{self.n_resolved} of {len(self.values)} known within {_UNSURE:.0%}"
         return f"Eigenfunctions(λ = {', '.join(shown)}{more}; {sure})"
