@@ -302,6 +302,9 @@ def _solve(samples: _Samples, n_functions: int, weighted: bool) -> _Solution:
         if int(kept.sum()) >= _SPARE * n_functions or share == 1:
             break
         share = 2 * share // 3
+    if int(kept.sum()) < n_functions:
+        # Of very few points, whatever there is.
+        kept = amounts > torch.finfo(amounts.dtype).eps * amounts[-1]
     whitened = axes[:, kept] / amounts[kept].sqrt()
     values, vectors = torch.linalg.eigh(whitened.mT @ stiffness @ whitened)
     values, coefficients = values[:n_functions], whitened @ vectors[:, :n_functions]
