@@ -20,7 +20,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 
 from carre import ExactField, toolkit
-from carre.manifolds import Curve, Gaussian, Sphere, Union
+from carre.manifolds import Curve, Gaussian, Sphere, SwissRoll, Union
+from carre.metric import LowRankMetric
+from carre.plots import plot_coordinates, plot_eigenfunction
 from carre.plots.style import BLUE, GRAY, GREEN, INK, ORANGE, STYLE
 
 OUT = Path(__file__).parent / "images" / "concepts"
@@ -34,6 +36,7 @@ def wave(t: torch.Tensor) -> torch.Tensor:
 
 CURVE = Curve(wave, -2.4, 2.4)
 NOISY = CURVE.noisy(NOISE)
+ROLL = SwissRoll(height=25.0)
 SAMPLES = NOISY.sample(500, generator=torch.Generator().manual_seed(0))
 
 
@@ -200,6 +203,35 @@ def draw_large_eigenvalues() -> Figure:
     return figure
 
 
+class RollTangents:
+    """The true tangent spaces of a Swiss roll, as a field."""
+
+    dim = 3
+
+    def metric(self, points: torch.Tensor, bandwidth: object) -> LowRankMetric:
+        """Return the projector on the sheet."""
+        return LowRankMetric(ROLL.tangent_basis(points).mT.contiguous())
+
+    def denoise(self, points: torch.Tensor, bandwidth: object) -> torch.Tensor:
+        """Return the points."""
+        return points
+
+
+def draw_eigenfunctions() -> Figure:
+    """An eigenfunction over a Swiss roll, and coordinates that unroll it."""
+    figure, panels = plt.subplots(1, 2, figsize=(8.6, 3.0), layout="constrained")
+    samples = ROLL.sample(1800, generator=torch.Generator().manual_seed(0))
+    found = toolkit.eigenfunctions(RollTangents(), samples, 5, 1.0)
+    coordinates = found.coordinates(samples, 4)[:, [0, 3]]
+    plot_eigenfunction(samples[:, [0, 2]], found, 1, marker_size=4, axes=panels[0])
+    plot_coordinates(coordinates, found.functions[:, 1], label="eigenfunction 1", marker_size=3, axes=panels[1])
+    panels[0].set(xticks=[], yticks=[])
+    panels[1].set_ylabel("coordinate 4")
+    for axes in panels:
+        axes.title.set_fontsize(9)
+    return figure
+
+
 FIGURES = {
     "scale": draw_scale,
     "metric": draw_metric,
@@ -208,6 +240,7 @@ FIGURES = {
     "geodesic": draw_geodesic,
     "linear_phase": draw_linear_phase,
     "large_eigenvalues": draw_large_eigenvalues,
+    "eigenfunctions": draw_eigenfunctions,
 }
 
 

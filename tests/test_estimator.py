@@ -1,9 +1,12 @@
 """The face for scikit-learn: its contract, and nothing but a fit behind it."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -51,7 +54,8 @@ def test_it_is_the_fit_and_no_more():
     }
     assert len(public) <= 15
     names = set(MetricMatching().get_params())
-    assert names == set(FitSettings.__dataclass_fields__) | {"checkpoint", "device", "random_state", "scale", "verbose"}
+    others = {"checkpoint", "device", "n_components", "random_state", "scale", "verbose"}
+    assert names == set(FitSettings.__dataclass_fields__) | others
 
 
 def test_names_of_columns_reach_the_geometry():
@@ -68,6 +72,32 @@ def test_names_of_columns_reach_the_geometry():
 def test_it_stands_at_the_end_of_a_pipeline():
     pipeline = make_pipeline(StandardScaler(with_std=False), MetricMatching(**TINY)).fit(circle(60))
     assert np.isfinite(pipeline.score(circle(20, seed=1)))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:eigenvalues")
+def test_a_pipeline_goes_on_after_transform_and_is_fitted_by_a_grid_search():
+    """A step after the geometry sees harmonic coordinates; their number and the rank of the fit are searched over."""
+    samples, angle = circle(90), np.random.default_rng(0).uniform(0, 2 * np.pi, 90)
+    pipeline = make_pipeline(StandardScaler(with_std=False), MetricMatching(**TINY, bandwidth=0.3), LinearRegression())
+    search = GridSearchCV(pipeline, {"metricmatching__n_components": [1, 2]}, cv=2).fit(samples, np.cos(angle))
+    # One coordinate of a closed curve does not hold both cos and sin.
+    assert search.best_params_ == {"metricmatching__n_components": 2}
+    assert search.best_score_ > 0.9
+    assert search.best_estimator_[:-1].transform(samples).shape == (90, 2)
+
+
+@pytest.mark.filterwarnings("ignore:eigenvalues")
+def test_transform_is_the_coordinates_of_the_geometry_named_and_the_same_again():
+    pytest.importorskip("pandas")
+    samples = circle(80)
+    estimator = MetricMatching(**TINY, bandwidth=0.3, n_components=3).fit(samples)
+    found = estimator.transform(samples)
+    np.testing.assert_array_equal(found, estimator.geometry_.coordinates(samples, 3))
+    np.testing.assert_allclose(pickle.loads(pickle.dumps(estimator)).transform(samples[:9]), found[:9], atol=1e-8)
+    frame = estimator.set_output(transform="pandas").transform(samples)
+    assert list(frame.columns) == ["metricmatching0", "metricmatching1", "metricmatching2"]
+    np.testing.assert_array_equal(frame.to_numpy(), found)
 
 
 def test_tensors_and_images_are_taken_too():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"
-NAMES = ("noisy_curve", "digits", "alanine_dipeptide")
+NAMES = ("noisy_curve", "digits", "alanine_dipeptide", "geometers_shape")
 
 pytestmark = pytest.mark.filterwarnings("ignore::carre.LinearPhaseWarning", "ignore:rank .* is too small")
 
@@ -87,6 +87,18 @@ def test_the_two_angles_of_the_toy_molecule_are_found(tmp_path):
     assert (np.median(found["chance"], axis=0) > 60).all()
     worst = {name: found["stretched"](points[1:-1]).max() for name, points in found["ways"].items()}
     assert worst["along the data"] < 0.6 * worst["straight"]
+
+
+@pytest.mark.slow
+def test_a_learned_sphere_answers_like_the_sphere(tmp_path):
+    found = run("geometers_shape", tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == pictures_of("geometers_shape")
+    assert found["estimate"].value == 2
+    for name, (answer, exact) in found["answers"].items():
+        assert answer == pytest.approx(exact, rel=0.08), name
+    assert found["off"].max() < 0.02
+    np.testing.assert_allclose(found["eigen"].values[1:], found["levels"][1:], rtol=0.03)
+    assert found["left"] < 0.05
 
 
 @pytest.mark.slow

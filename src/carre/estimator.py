@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from carre.boundary import as_dense, as_points
+from carre.boundary import ArgumentError, as_dense, as_points
 from carre.data import Table
 from carre.data.frames import is_frame, read_frame
 from carre.data.image_dataset import is_dataset
@@ -22,11 +22,11 @@ from carre.networks import UNetSettings
 from carre.training import Checkpoint
 
 
-class MetricMatching(BaseEstimator):  # type: ignore[misc]
+class MetricMatching(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Learn the Riemannian geometry of a dataset, in a pipeline or a search over parameters.
 
     The same as `carre.fit`, whose arguments are the parameters here; ``geometry_`` is what it returns, and answers all
-    questions. `score` serves model selection.
+    questions. `score` serves model selection; `transform` gives harmonic coordinates to the next step of a pipeline.
 
     Attributes:
         geometry_: The `carre.Geometry`.
@@ -47,6 +47,7 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
+        n_components: int = 2,
         rank: int | None = None,
         bandwidth: float | None = None,
         bandwidth_range: Sequence[float] | None = None,
@@ -86,7 +87,8 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         try:
             self.__dict__.pop("feature_names_in_", None)
             samples = self._validated(X, reset=True)
-            self.geometry_: Geometry = fit(samples, **self.get_params(deep=False))
+            options = {name: value for name, value in self.get_params(deep=False).items() if name != "n_components"}
+            self.geometry_: Geometry = fit(samples, **options)
         except BaseException:
             # A fit that fails or is interrupted leaves the estimator as it was, with the earlier fit if there was one.
             self.__dict__ = before
@@ -95,6 +97,27 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         if self.geometry_.feature_names is not None:
             self.feature_names_in_ = np.array(self.geometry_.feature_names, dtype=object)
         return self
+
+    def transform(self, X: Any) -> Any:
+        """Compute ``n_components`` harmonic coordinates of samples, also new ones (`carre.Geometry.coordinates`).
+
+        Args:
+            X: Samples.
+
+        Example:
+            >>> import numpy as np
+            >>> from carre import MetricMatching
+            >>> square = np.random.default_rng(0).uniform(size=(200, 2))
+            >>> estimator = MetricMatching(max_steps=20, width=16, bandwidth=0.1, random_state=0).fit(square)
+            >>> estimator.transform(square[:3]).shape, estimator.get_feature_names_out().tolist()
+            ((3, 2), ['metricmatching0', 'metricmatching1'])
+        """
+        check_is_fitted(self, "geometry_")
+        return self.geometry_.coordinates(self._validated(X, reset=False), self.n_components)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.n_components)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Score held-out samples; higher is better (`carre.Geometry.score`).
@@ -123,6 +146,9 @@ class MetricMatching(BaseEstimator):  # type: ignore[misc]
         values = read_frame(X, None, name="X")[0] if is_frame(X) else as_dense(X, "X")
         if values.ndim > 2:
             return values
+        if values.ndim == 1:
+            remedy = "Reshape your data: X[None, :] is a single sample"
+            raise ArgumentError("X", "have two axes", got=f"shape {values.shape}", remedy=remedy)
         values = as_points(values, name="X").tensor.numpy()
         validate_data(self, X if is_frame(X) else values, reset=reset, skip_check_array=True)
         names = getattr(self, "feature_names_in_", None) if reset else None

@@ -24,6 +24,7 @@ from carre.local import Local
 from carre.metric import Metric
 from carre.sketch import card
 from carre.toolkit import DimensionEstimate, KernelChoice, LocalScales, Path, RankAdvice, SampleGraph, ScaleProfile
+from carre.toolkit.eigenfunctions import coordinate_functions
 from carre.toolkit.noise import NoiseEstimate
 from carre.toolkit.question import telling
 from carre.training import History, linear_phase
@@ -85,6 +86,8 @@ class Geometry(DataField):
         (1, 4, True)
         >>> geometry.local_bandwidths(X[:5]).bandwidth.shape, geometry.to("cpu").device
         ((5,), device(type='cpu'))
+        >>> geometry.coordinates(X[:5]).shape
+        (5, 2)
         >>> path = geometry.path(X[0], X[115])  # 2 radians apart, 1.7 across the circle
         >>> round(float(path.length()), 1), path.connected.tolist()
         (2.0, [True])
@@ -115,6 +118,7 @@ class Geometry(DataField):
     # The toolkit, with this geometry as the field that is asked.
     dimension = toolkit.local_dimension
     eigenvalues = toolkit.eigenvalues
+    eigenfunctions = toolkit.eigenfunctions
     tangent_basis = toolkit.tangent_basis
     tangent_angles = toolkit.tangent_angles
     project = toolkit.project
@@ -261,6 +265,18 @@ class Geometry(DataField):
         counts = self.at(points).dimension
         counts = counts.cpu().numpy() if isinstance(counts, Tensor) else np.asarray(counts)
         return toolkit.recommend_rank(counts, self.rank, self.hull_dim)
+
+    def coordinates(self, points: Any, n_components: int = 2) -> Any:
+        """Compute harmonic coordinates of points, the same map for all (`carre.toolkit.Eigenfunctions.coordinates`).
+
+        Args:
+            points: Points, also new ones.
+            n_components: How many. The eigenfunctions, on the landmarks, are found at the first call and kept.
+        """
+        key = f"coordinates {n_components}"
+        if key not in self._kept:
+            self._kept[key] = coordinate_functions(self, self.landmarks, n_components)
+        return self._kept[key].coordinates(points, n_components)
 
     def score(self, points: Any) -> float:
         """Score held-out samples; higher is better, zero is a field that has learned nothing.

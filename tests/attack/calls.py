@@ -61,6 +61,8 @@ def world() -> SimpleNamespace:
     w.union = manifolds.Union([sphere, manifolds.Sphere(2, 3.0)])
     w.law = matching.LogUniform(0.1, 1.0)
     w.probe = matching.JacobianProbe(w.vectors, w.vectors)
+    w.eigen = toolkit.eigenfunctions(w.field, w.samples, 3, 0.1)
+    w.eigen_places = w.samples[:, :2]
     w.estimator = carre.MetricMatching(**TINY)
     w.fitted = carre.MetricMatching(**{**TINY, "max_steps": 2, "bandwidth": 0.3}).fit(w.X)
     w.pixels = np.zeros((3, 1, 4, 4), np.uint8)
@@ -95,6 +97,10 @@ TOOLS = {
     "local_dimension": _tool(threshold=0.5),
     "estimate_dimension": _tool(bandwidth_range=None),
     "eigenvalues": _tool(),
+    "eigenfunctions": _of(
+        "field", "points=samples", n_functions=3, bandwidth=0.1, dimension=2, weighted=False, progress=None
+    ),
+    "Eigenfunctions.coordinates": _of("self=eigen", "points", n_components=1),
     "slope_dimension": _tool(),
     "tangent_basis": _tool(dimension=2),
     "tangent_angles": _tool("others", dimension=2),
@@ -177,6 +183,7 @@ FIELDS = {
     "Geometry.recommend_rank": _of("self=geometry", "points=near"),
     "Geometry.sample_graph": _of("self=geometry", bandwidth=0.3),
     "Geometry.score": _of("self=geometry", "points=near"),
+    "Geometry.coordinates": _of("self=geometry", "points=near", n_components=1),
     "Geometry.to": _of("self=geometry", device="cpu"),
     "Geometry.to_images": _of("self=images", "points=near"),
     "Geometry.to_pixels": _of("self=normalized", "points=pictures"),

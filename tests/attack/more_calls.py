@@ -151,7 +151,11 @@ NETWORKS = {
     ),
     "Checkpoint": lambda w: {"path": folder() / "run.safetensors", "facts": None, "every": 60.0},
 }
-_FIT = {p.name: p.default for p in inspect.signature(carre.MetricMatching).parameters.values()}
+_FIT = {
+    p.name: p.default
+    for p in inspect.signature(carre.fit).parameters.values()
+    if p.name not in ("X", "memory", "progress")
+}
 _FIT |= {**TINY, "max_steps": 2, "bandwidth": 0.3, "bandwidth_range": (0.1, 1.0), "rank": 3, "noise": 0.0}
 _DIRECTIONS = {"directions": np.ones((3, 2, 4, 4)), "eigenvalues": np.ones((3, 2))}
 _NONE = {"network": None, "denoiser": None, "token": None}
@@ -162,6 +166,7 @@ OUTSIDE = {
     "fit": _of("X", **_FIT, progress=None),
     "MetricMatching.fit": _of("self=estimator", "X", y=None),
     "MetricMatching.score": _of("self=fitted", "X", y=None),
+    "MetricMatching.transform": _of("self=fitted", "X"),
     "learn_carre_du_champ": _of(
         "samples",
         **{"left": linear, "right": linear, "bandwidth_range": (0.1, 1.0), "centered": True, "max_steps": 2},
@@ -211,6 +216,8 @@ OUTSIDE = {
     ),
     "plot_path_strip": _of(images=np.zeros((2, 3, 4, 4)), ends=("a", "b"), limits=(0.0, 1.0), title="t", axes=None),
     "plot_paths": _of(paths=np.ones((2, 3, 2)), points=np.ones((4, 2)), axes=None),
+    "plot_coordinates": _of(coordinates=np.ones((4, 2)), values=np.ones(4), label="f", marker_size=9.0, axes=None),
+    "plot_eigenfunction": _of("points=eigen_places", "found=eigen", number=1, marker_size=9.0, axes=None),
     "plot_scalar_field": _of(points=np.ones((4, 2)), values=np.ones(4), label="f", marker_size=9.0, axes=None),
     "plot_scale_profile": _of("profile", axes=None),
     "plot_spectrum": _of(eigenvalues=np.ones((4, 2)), axes=None),

@@ -9,7 +9,8 @@ import carre
 
 # Made by the library and read by people: nothing is computed of what they are given.
 _RECORDS = """
-    Curvature DimensionEstimate Evaluation History JacobianProbe KernelChoice LearnedCarreDuChamp Local LocalScales
+    Curvature DimensionEstimate Eigenfunctions Evaluation History JacobianProbe KernelChoice LearnedCarreDuChamp
+    Local LocalScales
     Minimum Neighbors NoiseEstimate Perturbation Posterior Progress RankAdvice SampleGraph ScaleProfile TangentFrame
     TraceEstimate Validity ColumnConcern CellError MetricMatching Asked Block MapPlan MapProgress MapTask
     Mapped Source

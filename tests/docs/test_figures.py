@@ -9,7 +9,10 @@ import pytest
 from tests.docs.pages import DOCS
 
 # Of each script: the folder of its pictures, and the pages that show them.
-SCRIPTS = {"figures": ("concepts", ["concepts.md"]), "how_to_figures": ("how_to", sorted(DOCS.glob("how_to/*.md")))}
+SCRIPTS = {
+    "figures": ("concepts", ["concepts.md", "how_to/eigenfunctions.md"]),
+    "how_to_figures": ("how_to", sorted(DOCS.glob("how_to/*.md"))),
+}
 
 
 def module_of(script):

@@ -65,6 +65,13 @@ def curvature(names):
     assert ((names["curvature"].mean * names["points"]).sum(1) < 0).all()  # inwards
 
 
+def eigenfunctions(names):
+    np.testing.assert_allclose(names["found"].values[1:], [2, 2, 2, 6, 6, 6, 6, 6], rtol=0.1)
+    # On a sphere the first three coordinates are the point itself, turned, at √(3/2) of its length.
+    np.testing.assert_allclose(np.linalg.norm(names["coordinates"], axis=1), 1.5**0.5, rtol=0.15)
+    assert names["model"].score(names["X"], names["X"][:, 2] ** 3) > 0.5
+
+
 def validity(names):
     assert names["check"].valid[:50].mean() > 0.8
     assert not names["check"].valid[50:].any()
@@ -141,6 +148,7 @@ FINDINGS = {
     "how_to/optimize.md": optimize,
     "how_to/paths.md": paths,
     "how_to/curvature.md": curvature,
+    "how_to/eigenfunctions.md": eigenfunctions,
     "how_to/validity.md": validity,
     "how_to/kernel.md": kernel,
     "how_to/images.md": images,

@@ -7,11 +7,13 @@ from matplotlib.collections import EllipseCollection, LineCollection
 from matplotlib.figure import Figure
 from matplotlib.quiver import Quiver
 
-from carre import Geometry
+from carre import Geometry, KernelField
 from carre.metric import LowRankMetric
 from carre.plots import (
     figure_of,
+    plot_coordinates,
     plot_dimension_map,
+    plot_eigenfunction,
     plot_metric_ellipses,
     plot_overview,
     plot_paths,
@@ -20,7 +22,7 @@ from carre.plots import (
     plot_vectors,
 )
 from carre.plots.panels import spread_out
-from carre.toolkit import Path
+from carre.toolkit import Path, eigenfunctions
 
 PLACES = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 1.0], [3.0, 1.0]])
 
@@ -285,3 +287,29 @@ def test_data_of_more_columns_are_refused_before_anything_is_asked():
         plot_overview(Line(), np.ones((4, 3)), total, (np.ones((1, 3)), np.ones((1, 3))))
     with pytest.raises(ValueError, match=r"pairs\[1\] must have 2 columns"):
         plot_overview(Line(), SEGMENT, total, (SEGMENT[:1], np.ones((1, 3))))
+
+
+@pytest.mark.filterwarnings("ignore:eigenvalues")
+def test_an_eigenfunction_is_drawn_around_zero_with_its_eigenvalue():
+    line = np.linspace(0, 2, 150)[:, None] * np.array([1.0, 0.0])
+    found = eigenfunctions(KernelField(line), line, 3, 0.05)
+    axes = plot_eigenfunction(line, found, 2)
+    (dots,) = axes.collections
+    np.testing.assert_array_equal(dots.get_array(), found.functions[:, 2])
+    low, high = dots.get_clim()
+    assert low == -high
+    assert axes.get_title() == f"Eigenfunction 2, λ = {found.values[2]:.2g}"
+    assert found.values[2] == pytest.approx(np.pi**2, rel=0.05)  # (2π/L)² on an interval of length 2
+    with pytest.raises(
+        ValueError, match="number must be an integer between 0 and 2, one of the functions found; got 3"
+    ):
+        plot_eigenfunction(line, found, 3)
+    with pytest.raises(ValueError, match="found must be finite, one per point"):
+        plot_eigenfunction(line[:9], found)
+
+
+def test_coordinates_are_drawn_plain_or_in_the_color_of_a_value():
+    (plain,) = plot_coordinates(PLACES).collections
+    np.testing.assert_array_equal(plain.get_offsets(), PLACES)
+    (colored,) = plot_coordinates(PLACES, np.arange(4.0)).collections
+    np.testing.assert_array_equal(colored.get_array(), np.arange(4))

@@ -19,7 +19,9 @@ from carre.plots.curves import (
 from carre.plots.images import plot_denoised_images, plot_path_strip, plot_tangent_images
 from carre.plots.panels import figure_of, render_png
 from carre.plots.plane import (
+    plot_coordinates,
     plot_dimension_map,
+    plot_eigenfunction,
     plot_metric_ellipses,
     plot_overview,
     plot_paths,
@@ -30,10 +32,12 @@ from carre.plots.plane import (
 
 __all__ = [
     "figure_of",
+    "plot_coordinates",
     "plot_denoised_images",
     "plot_dimension_by_class",
     "plot_dimension_map",
     "plot_dimension_over_scales",
+    "plot_eigenfunction",
     "plot_metric_ellipses",
     "plot_overview",
     "plot_path_strip",

@@ -18,6 +18,7 @@ from carre.boundary import ArgumentError, is_integer
 from carre.geometry import Geometry
 from carre.plots.panels import as_array, as_panels, as_planar, as_plane, extent, spread_out
 from carre.plots.style import BLUE, GRAY, GREEN, INK, ORANGE, PINK, SKY, STYLE, YELLOW
+from carre.toolkit import Eigenfunctions
 
 # The color of each dimension from 0 up, the same in every picture.
 _DIMENSION_COLORS = (GRAY, BLUE, ORANGE, GREEN, PINK, SKY, YELLOW)
@@ -83,6 +84,66 @@ def plot_scalar_field(
     shown = panel.scatter(places[:, 0], places[:, 1], c=numbers, s=marker_size, cmap="viridis", linewidth=0)
     panel.figure.colorbar(shown, ax=panel, label=label, shrink=0.75, aspect=25, pad=0.02)
     panel.set_title("Scalar field")
+    return panel
+
+
+@rc_context(STYLE)
+def plot_eigenfunction(
+    points: Any, found: Eigenfunctions, number: int = 1, *, marker_size: float = 9.0, axes: Axes | None = None
+) -> Axes:
+    """Plot an eigenfunction over the samples it was found on: red where positive, blue where negative.
+
+    Args:
+        points: The samples in the plane, or an embedding of them, such as their `coordinates`; shape (n, 2).
+        found: What `carre.Geometry.eigenfunctions` returned for these samples.
+        number: Which function; 0 is the constant.
+        marker_size: Area of a dot.
+        axes: Axes to draw into instead of a new figure.
+
+    Example:
+        >>> from carre import KernelField, toolkit
+        >>> line = torch.linspace(0, 1, 200, dtype=torch.float64)[:, None] * torch.tensor([1.0, 0.0])
+        >>> found = toolkit.eigenfunctions(KernelField(line), line, 3, 0.05)
+        >>> plot_eigenfunction(line, found, 1).get_title()[:18]  # λ = π² on an interval of length 1
+        'Eigenfunction 1, λ'
+    """
+    places, most = as_planar(points), len(found.values) - 1
+    if not is_integer(number) or not 0 <= number <= most:
+        raise ArgumentError("number", f"be an integer between 0 and {most}, one of the functions found", got=number)
+    values = _per_point(as_array(found.functions, "found")[:, number], len(places), "found")
+    panel, bound = as_plane(axes), np.abs(values).max()
+    shown = panel.scatter(
+        places[:, 0], places[:, 1], c=values, s=marker_size, cmap="RdBu_r", vmin=-bound, vmax=bound, linewidth=0
+    )
+    panel.figure.colorbar(shown, ax=panel, shrink=0.75, aspect=25, pad=0.02)
+    panel.set_title(f"Eigenfunction {number}, λ = {float(found.values[number]):.2g}")
+    return panel
+
+
+@rc_context(STYLE)
+def plot_coordinates(
+    coordinates: Any, values: Any = None, *, label: str = "", marker_size: float = 9.0, axes: Axes | None = None
+) -> Axes:
+    """Plot two harmonic coordinates of points against one another, colored by a value, if there is one.
+
+    Args:
+        coordinates: What `carre.Geometry.coordinates` returned, or two columns of it; shape (n, 2).
+        values: One number per point.
+        label: What the values are, for the color bar.
+        marker_size: Area of a dot.
+        axes: Axes to draw into instead of a new figure.
+
+    Example:
+        >>> plot_coordinates([[0, 1], [1, 0]], [0.5, 1.5], label="height").get_xlabel()
+        'coordinate 1'
+    """
+    places = as_planar(coordinates, name="coordinates")
+    if values is None:
+        panel = as_plane(axes)
+        panel.scatter(places[:, 0], places[:, 1], s=marker_size, color=BLUE, linewidth=0)
+    else:
+        panel = plot_scalar_field(places, values, label=label, marker_size=marker_size, axes=axes)
+    panel.set(xlabel="coordinate 1", ylabel="coordinate 2", title="Harmonic coordinates")
     return panel
 
 

@@ -16,6 +16,7 @@ from carre.toolkit.dimension import (
     slope_dimension,
     spectral_dimension,
 )
+from carre.toolkit.eigenfunctions import Eigenfunctions, eigenfunctions
 from carre.toolkit.exponential import exponential, logarithm, transport
 from carre.toolkit.geodesic import EnergyGeodesic, Geodesic
 from carre.toolkit.graph import SampleGraph, sample_graph
@@ -40,6 +41,7 @@ __all__ = [
     "Curvature",
     "DiffusionCarreDuChamp",
     "DimensionEstimate",
+    "Eigenfunctions",
     "EnergyGeodesic",
     "Flow",
     "Geodesic",
@@ -67,6 +69,7 @@ __all__ = [
     "distance_from_data",
     "distances",
     "divergence",
+    "eigenfunctions",
     "eigenvalues",
     "estimate_dimension",
     "estimate_noise",
