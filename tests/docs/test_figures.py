@@ -13,6 +13,9 @@ SCRIPTS = {
     "figures": ("concepts", ["concepts.md", "how_to/eigenfunctions.md"]),
     "how_to_figures": ("how_to", sorted(DOCS.glob("how_to/*.md"))),
 }
+    "figures": ("concepts", ["concepts.md", "how_to/eigenfunctions.md"]),
+    "how_to_figures": ("how_to", sorted(DOCS.glob("how_to/*.md"))),
+}
 
 
 def module_of(script):
