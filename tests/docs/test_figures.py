@@ -13,9 +13,6 @@ SCRIPTS = {
     "figures": ("concepts", ["concepts.md", "how_to/eigenfunctions.md"]),
     "how_to_figures": ("how_to", sorted(DOCS.glob("how_to/*.md"))),
 }
-    "figures": ("concepts", ["concepts.md", "how_to/eigenfunctions.md"]),
-    "how_to_figures": ("how_to", sorted(DOCS.glob("how_to/*.md"))),
-}
 
 
 def module_of(script):
