@@ -1,6 +1,7 @@
 """Function approximators: they know shapes, not losses."""
 
 from carre.arguments import check_room
+from carre.networks.denoisers import DiffusionDenoiser, ShapedDenoiser, checked_mean, of_flat_points
 from carre.networks.film import FilmMLP, GatedBlock, LogBandwidthEmbedding, PlainBlock
 from carre.networks.model import (
     FactorNetwork,
@@ -14,6 +15,7 @@ from carre.networks.model import (
 from carre.networks.unet import UNet, UNetSettings
 
 __all__ = [
+    "DiffusionDenoiser",
     "FactorNetwork",
     "FilmMLP",
     "FrozenDenoiser",
@@ -22,10 +24,13 @@ __all__ = [
     "MeanNetwork",
     "MetricModel",
     "PlainBlock",
+    "ShapedDenoiser",
     "UNet",
     "UNetSettings",
     "build_image_model",
     "build_model",
+    "checked_mean",
+    "of_flat_points",
     "rebuild_model",
 ]
 

@@ -1,0 +1,301 @@
+"""Denoisers from elsewhere: diffusion models of every convention as E[X | Y=y], and what any of them is shown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from carre.arguments import as_choice
+from carre.boundary import ArgumentError
+
+Denoise = Callable[[Tensor, Tensor], Tensor]
+
+# What a network tells of x_t = α_t x + s_t ε: the noise ε, x, v = α_t ε − s_t x, or, where α + s = 1, ε − x.
+PREDICTIONS = ("epsilon", "sample", "v_prediction", "flow_prediction")
+# Rounding at the ends of a schedule.
+_SLACK = 1e-4
+
+
+class Schedule(Protocol):
+    """How a network is asked at σ = s_t/α_t, and how its answer becomes E[X | Y=y]; σ is shaped to multiply points."""
+
+    bandwidth_range: tuple[float, float]
+
+    def inlet(self, points: Tensor, sigma: Tensor) -> Tensor:
+        """Compute what the network is shown in place of y."""
+
+    def time(self, bandwidth: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+        """Compute the time at which it is asked."""
+
+    def mean(self, points: Tensor, answer: Tensor, sigma: Tensor) -> Tensor:
+        """Compute E[X | Y=y] from y and what the network answered."""
+
+
+class DiffusionDenoiser(nn.Module):
+    """A diffusion model, as of ``diffusers``, as a denoiser (y, σ) ↦ E[X | Y=y] in the units that it was trained in.
+
+    A model of x_t = α_t x + s_t ε, with variance α_t² + s_t² = 1 or α_t + s_t = 1, is one at y = x_t/α_t and
+    σ = s_t/α_t. Between the steps of a schedule the time goes linearly with log σ. It is taken by
+    ``carre.fit(X, method="two-stage", denoiser=...)``, `carre.ScoreField` and `carre.SteinField` alike.
+
+    Args:
+        network: ``network(x, t, **conditions)``, which returns a tensor, or something that has it as ``sample`` or as
+            its first item. Where it has twice the channels, the second half (a variance) is left out.
+        schedule: A scheduler of ``diffusers``, for its noise and its prediction; or the ᾱ_t = α_t² of all steps.
+        prediction: What the network predicts: ``"epsilon"``, ``"sample"`` (x), ``"v_prediction"`` or
+            ``"flow_prediction"``. None asks the scheduler.
+        sample_shape: The shape of one sample, such as (channels, height, width). None asks the network's ``config``.
+        conditions: What else the network is called with, by name; tensors for one sample, with a leading axis of 1.
+        whole_steps: Whether to round times to whole steps, for networks that look them up in a table.
+
+    Attributes:
+        bandwidth_range: The σ of the schedule; beyond, the network has seen nothing.
+
+    Example:
+        >>> kept = torch.linspace(0.9999, 0.01, 1000)  # ᾱ
+        >>> def noise(x, t):  # exact for data that are one point, 0: all of x is noise
+        ...     return x / (1 - kept[t.round().long()]).sqrt()[:, None]
+        >>> denoiser = DiffusionDenoiser(noise, kept, sample_shape=(2,))
+        >>> bool((denoiser(torch.ones(1, 2), torch.tensor([1.0])).abs() < 1e-2).all())
+        True
+    """
+
+    def __init__(
+        self,
+        network: Callable[..., Any],
+        schedule: Any,
+        *,
+        prediction: str | None = None,
+        sample_shape: tuple[int, ...] | None = None,
+        conditions: Mapping[str, Any] | None = None,
+        whole_steps: bool = False,
+    ) -> None:
+        super().__init__()
+        if not callable(network):
+            raise ArgumentError("network", "be a module or a function (x, t) → prediction", got=type(network).__name__)
+        self.network, self.whole_steps = network, whole_steps
+        self.sample_shape = _shape_of(network) if sample_shape is None else tuple(sample_shape)
+        self.schedule = _schedule_of(schedule, prediction)
+        self.conditions = dict(conditions or {})
+        for name, value in self.conditions.items():
+            if isinstance(value, Tensor):
+                if value.ndim == 0 or len(value) != 1:
+                    must = "be for one sample, with a leading axis of 1: all points are asked under the same"
+                    raise ArgumentError(f"conditions[{name!r}]", must, got=tuple(value.shape))
+                # As a buffer it goes where the network goes.
+                self.register_buffer(f"condition_{name}", value)
+
+    @property
+    def bandwidth_range(self) -> tuple[float, float]:
+        """The σ of the schedule."""
+        return self.schedule.bandwidth_range
+
+    def forward(self, points: Float[Tensor, "n ..."], bandwidth: Float[Tensor, " n"]) -> Float[Tensor, "n ..."]:
+        """Estimate E[X | Y=y] for points of the sample's shape."""
+        self._check(points, bandwidth)
+        sigma = bandwidth.reshape(-1, *[1] * (points.ndim - 1))
+        time = self.schedule.time(bandwidth)
+        inside = self.schedule.inlet(points, sigma).to(self._dtype(points))
+        given = {name: self._condition(name, len(points)) for name in self.conditions}
+        answer = self.network(inside, time.round().long() if self.whole_steps else time, **given)
+        if not isinstance(answer, Tensor):
+            answer = answer.sample if hasattr(answer, "sample") else answer[0]
+        if answer.ndim > 1 and answer.shape[1] == 2 * points.shape[1]:
+            answer = answer[:, : points.shape[1]]
+        if answer.shape != points.shape:
+            must = f"return predictions in the shape of its input, {tuple(points.shape)}"
+            raise ArgumentError("network", must, got=tuple(answer.shape))
+        return self.schedule.mean(points, answer.to(points.dtype), sigma)
+
+    def _check(self, points: Tensor, bandwidth: Tensor) -> None:
+        """Refuse points of another shape, and σ that the network has never seen."""
+        if points.shape[1:] != self.sample_shape:
+            must = f"have shape (n, {', '.join(map(str, self.sample_shape))}), that of the network's samples"
+            raise ArgumentError("points", must, got=tuple(points.shape))
+        if points.is_cuda and torch.cuda.is_current_stream_capturing():
+            return
+        low, high = self.bandwidth_range
+        if bool(((bandwidth < low * (1 - _SLACK)) | (bandwidth > high * (1 + _SLACK))).any()):
+            must = f"lie in [{low:.3g}, {high:.3g}], the noise that the diffusion model was trained on"
+            got = f"{float(bandwidth.min()):.3g} to {float(bandwidth.max()):.3g}"
+            raise ArgumentError("bandwidth", must, got=got, remedy="It is in the units of the network's samples")
+
+    def _dtype(self, points: Tensor) -> torch.dtype:
+        """Return the dtype of the weights, such as half precision; the points' own where there are none."""
+        weights = self.network.parameters() if isinstance(self.network, nn.Module) else ()
+        return next((one.dtype for one in weights if one.is_floating_point()), points.dtype)
+
+    def _condition(self, name: str, count: int) -> Any:
+        value = getattr(self, f"condition_{name}", self.conditions[name])
+        return value.expand(count, *value.shape[1:]) if isinstance(value, Tensor) else value
+
+
+class _Steps(nn.Module):
+    """Steps t = 0, 1, … with x_t = α_t x + s_t ε, α_t² + s_t² = 1: of DDPM and all that sample from such a network."""
+
+    levels: Tensor
+
+    def __init__(self, kept: Any, prediction: str, *, continuous: bool) -> None:
+        super().__init__()
+        kept = torch.as_tensor(kept).detach().to("cpu", torch.float64)
+        if kept.ndim != 1 or len(kept) < 2 or not bool(((kept >= 0) & (kept < 1)).all() and (kept.diff() < 0).all()):
+            must = "be a scheduler with alphas_cumprod, or that: one ᾱ_t per step, falling, in (0, 1)"
+            raise ArgumentError("schedule", must, got=f"values of shape {tuple(kept.shape)}")
+        # Where nothing is left of x there is no finite σ.
+        levels = ((1 - kept) / kept).log()[kept > 0] / 2
+        self.bandwidth_range = (math.exp(levels[0]), math.exp(levels[-1]))
+        self.prediction, self.continuous = prediction, continuous
+        self.register_buffer("levels", levels)
+
+    def inlet(self, points: Tensor, sigma: Tensor) -> Tensor:
+        return points * (1 + sigma.square()).rsqrt()
+
+    def time(self, bandwidth: Tensor) -> Tensor:
+        log = bandwidth.log()
+        if self.continuous:
+            return log / 4
+        levels = self.levels.to(log)
+        after = torch.searchsorted(levels, log.detach().contiguous()).clamp(1, len(levels) - 1)
+        share = (log - levels[after - 1]) / (levels[after] - levels[after - 1])
+        return (after - 1 + share).clamp(0, len(levels) - 1)
+
+    def mean(self, points: Tensor, answer: Tensor, sigma: Tensor) -> Tensor:
+        if self.prediction == "sample":
+            return answer
+        if self.prediction == "epsilon":
+            return points - sigma * answer
+        variance = 1 + sigma.square()
+        return points / variance - sigma * variance.rsqrt() * answer
+
+
+class _Flow:
+    """Flow matching: x_t = (1 − s) x + s ε at the time s·(number of steps), and ε − x is predicted."""
+
+    def __init__(self, n_steps: int) -> None:
+        self.n_steps, self.bandwidth_range = n_steps, (1 / n_steps, float(n_steps))
+
+    def inlet(self, points: Tensor, sigma: Tensor) -> Tensor:
+        return points / (1 + sigma)
+
+    def time(self, bandwidth: Tensor) -> Tensor:
+        return self.n_steps * bandwidth / (1 + bandwidth)
+
+    def mean(self, points: Tensor, answer: Tensor, sigma: Tensor) -> Tensor:
+        return (points - sigma * answer) / (1 + sigma)
+
+
+class _Preconditioned:
+    """A scheduler that knows itself what to do with σ: of Karras and others' EDM."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self.inlet, self.time, self.mean = (
+            *(scheduler.precondition_inputs, scheduler.precondition_noise, scheduler.precondition_outputs),
+        )
+        self.bandwidth_range = (float(scheduler.config.sigma_min), float(scheduler.config.sigma_max))
+
+
+def _schedule_of(given: Any, prediction: str | None) -> Schedule:
+    """Find out by which convention a network was trained."""
+    config = getattr(given, "config", {})
+    if prediction is None:
+        is_flow = type(given).__name__.startswith("FlowMatch") or config.get("use_flow_sigmas")
+        prediction = "flow_prediction" if is_flow else config.get("prediction_type", "epsilon")
+    as_choice(prediction, PREDICTIONS, name="prediction")
+    if prediction == "flow_prediction":
+        return _Flow(int(config.get("num_train_timesteps", 1000)))
+    if hasattr(given, "precondition_outputs"):
+        if prediction != config["prediction_type"]:
+            must = f"be None or {config['prediction_type']!r}, by which this scheduler computes"
+            raise ArgumentError("prediction", must, got=repr(prediction))
+        return _Preconditioned(given)
+    kept = given if config == {} else getattr(given, "alphas_cumprod", None)
+    if kept is None:
+        must = "be a scheduler with alphas_cumprod, of EDM or of flow matching, or a tensor of ᾱ_t"
+        remedy = "A network (y, σ) ↦ E[X | Y=y] is a denoiser as it is"
+        raise ArgumentError("schedule", must, got=type(given).__name__, remedy=remedy)
+    return _Steps(kept, prediction, continuous=config.get("timestep_type") == "continuous")
+
+
+def _shape_of(network: Any) -> tuple[int, ...]:
+    """Read the shape of a sample from the configuration of a network of diffusers."""
+    config = getattr(network, "config", None)
+    channels, size = getattr(config, "in_channels", None), getattr(config, "sample_size", None)
+    if channels is None or size is None:
+        must = "be the shape of one sample, such as (3, 64, 64): this network does not tell it"
+        raise ArgumentError("sample_shape", must, got="None")
+    return (channels, *((size, size) if isinstance(size, int) else size))
+
+
+class ShapedDenoiser(nn.Module):
+    """A module that denoises samples of some shape, as a denoiser of flat points.
+
+    Args:
+        denoiser: ``(points, bandwidth) ↦ E[X | Y=y]`` for points (n, *sample_shape).
+        sample_shape: The shape.
+
+    Example:
+        >>> shrink = ShapedDenoiser(nn.Conv2d(1, 1, 1), (1, 4, 4))  # of images
+        >>> shrink.sample_shape
+        (1, 4, 4)
+    """
+
+    def __init__(self, denoiser: nn.Module, sample_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.denoiser, self.sample_shape = denoiser, sample_shape
+
+    def forward(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> Float[Tensor, "n dim"]:
+        """Estimate E[X | Y=y]."""
+        return _denoise_samples(self.denoiser, self.sample_shape, points, bandwidth)
+
+
+def of_flat_points(denoiser: Denoise, sample_shape: tuple[int, ...] | None, dim: int) -> Denoise:
+    """Let a denoiser see samples of their shape: the one that it has itself, or that of the data.
+
+    Args:
+        denoiser: The denoiser; one with a ``sample_shape`` of its own is shown that.
+        sample_shape: The shape of the samples, if they have one.
+        dim: Their number of coordinates.
+
+    Example:
+        >>> upside_down = of_flat_points(lambda images, bandwidth: images.flip(2), (1, 2, 1), 2)
+        >>> upside_down(torch.tensor([[1.0, 2.0]]), torch.ones(1))
+        tensor([[2., 1.]])
+    """
+    own = getattr(denoiser, "sample_shape", None)
+    shape = tuple(own or sample_shape or (dim,))
+    if math.prod(shape) != dim or (own and sample_shape and shape != tuple(sample_shape)):
+        data = f"of shape {tuple(sample_shape)}" if sample_shape else f"points of {dim} coordinates"
+        must = f"take what it is shown, which is {data}"
+        raise ArgumentError("denoiser", must, got=f"one of samples of shape {shape}")
+    if shape == (dim,):
+        return denoiser
+    if isinstance(denoiser, nn.Module):
+        return ShapedDenoiser(denoiser, shape)
+    return partial(_denoise_samples, denoiser, shape)
+
+
+def _denoise_samples(denoiser: Denoise, shape: tuple[int, ...], points: Tensor, bandwidth: Tensor) -> Tensor:
+    samples = points.reshape(-1, *shape)
+    return checked_mean(denoiser(samples, bandwidth), samples).flatten(1)
+
+
+def checked_mean(mean: Any, points: Tensor) -> Tensor:
+    """Refuse an answer of a denoiser that is not one point per input.
+
+    Example:
+        >>> checked_mean(torch.zeros(2), torch.zeros(2, 3))
+        Traceback (most recent call last):
+            ...
+        carre.boundary.ArgumentError: denoiser must return one point per input, a tensor of shape (2, 3); got (2,)
+    """
+    if not isinstance(mean, Tensor) or mean.shape != points.shape:
+        got = tuple(mean.shape) if isinstance(mean, Tensor) else type(mean).__name__
+        must = f"return one point per input, a tensor of shape {tuple(points.shape)}"
+        raise ArgumentError("denoiser", must, got=got)
+    return mean
