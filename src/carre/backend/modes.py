@@ -120,6 +120,12 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **options:
     return mixed
 
 
+def _heads(*args: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
+    # With weights it is spelled out.
+    mixed, weights = functional.multi_head_attention_forward(*args, **{**options, "need_weights": True})
+    return mixed, weights if options.get("need_weights", True) else None
+
+
 def _group_norm(
     points: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -142,8 +148,9 @@ def _standardized(points: Tensor, over: tuple[int, ...], eps: float) -> Tensor:
     return (points - mean) * (variance + eps).rsqrt()
 
 
-_FORMULAS: dict[Any, Callable[..., Tensor]] = {
+_FORMULAS: dict[Any, Callable[..., Any]] = {
     functional.scaled_dot_product_attention: _attention,
+    functional.multi_head_attention_forward: _heads,
     functional.group_norm: _group_norm,
     functional.layer_norm: _layer_norm,
 }

@@ -16,7 +16,7 @@ from carre.backend.modes import differentiable
 from carre.boundary import ArgumentError, is_integer
 from carre.fields.field import Bandwidth, Field, MetricField, NoDenoiserError
 from carre.metric import ComplementMetric
-from carre.networks import checked_mean, of_flat_points
+from carre.networks.denoisers import checked_mean, of_flat_points
 
 
 class Denoiser:

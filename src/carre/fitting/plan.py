@@ -22,7 +22,8 @@ from carre.fitting._streams import Stream
 from carre.fitting.settings import FitSettings, Shape
 from carre.matching import LogUniform
 from carre.metric import AffineFrame
-from carre.networks import FrozenDenoiser, build_image_model, build_model, of_flat_points
+from carre.networks import FrozenDenoiser, build_image_model, build_model
+from carre.networks.denoisers import of_flat_points
 from carre.networks.unet import UNet, UNetSettings
 from carre.toolkit.noise import NoiseEstimate, estimate_noise
 from carre.training import DataScale, ImageScale, Objective, TrainingConfig, seconds_per_step

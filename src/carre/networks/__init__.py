@@ -1,7 +1,7 @@
 """Function approximators: they know shapes, not losses."""
 
 from carre.arguments import check_room
-from carre.networks.denoisers import DiffusionDenoiser, ShapedDenoiser, checked_mean, of_flat_points
+from carre.networks.denoisers import DiffusionDenoiser
 from carre.networks.film import FilmMLP, GatedBlock, LogBandwidthEmbedding, PlainBlock
 from carre.networks.model import (
     FactorNetwork,
@@ -24,13 +24,10 @@ __all__ = [
     "MeanNetwork",
     "MetricModel",
     "PlainBlock",
-    "ShapedDenoiser",
     "UNet",
     "UNetSettings",
     "build_image_model",
     "build_model",
-    "checked_mean",
-    "of_flat_points",
     "rebuild_model",
 ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -22,118 +22,8 @@ PREDICTIONS = ("epsilon", "sample", "v_prediction", "flow_prediction")
 _SLACK = 1e-4
 
 
-class Schedule(Protocol):
-    """How a network is asked at σ = s_t/α_t, and how its answer becomes E[X | Y=y]; σ is shaped to multiply points."""
-
-    bandwidth_range: tuple[float, float]
-
-    def inlet(self, points: Tensor, sigma: Tensor) -> Tensor:
-        """Compute what the network is shown in place of y."""
-
-    def time(self, bandwidth: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-        """Compute the time at which it is asked."""
-
-    def mean(self, points: Tensor, answer: Tensor, sigma: Tensor) -> Tensor:
-        """Compute E[X | Y=y] from y and what the network answered."""
-
-
-class DiffusionDenoiser(nn.Module):
-    """A diffusion model, as of ``diffusers``, as a denoiser (y, σ) ↦ E[X | Y=y] in the units that it was trained in.
-
-    A model of x_t = α_t x + s_t ε, with variance α_t² + s_t² = 1 or α_t + s_t = 1, is one at y = x_t/α_t and
-    σ = s_t/α_t. Between the steps of a schedule the time goes linearly with log σ. It is taken by
-    ``carre.fit(X, method="two-stage", denoiser=...)``, `carre.ScoreField` and `carre.SteinField` alike.
-
-    Args:
-        network: ``network(x, t, **conditions)``, which returns a tensor, or something that has it as ``sample`` or as
-            its first item. Where it has twice the channels, the second half (a variance) is left out.
-        schedule: A scheduler of ``diffusers``, for its noise and its prediction; or the ᾱ_t = α_t² of all steps.
-        prediction: What the network predicts: ``"epsilon"``, ``"sample"`` (x), ``"v_prediction"`` or
-            ``"flow_prediction"``. None asks the scheduler.
-        sample_shape: The shape of one sample, such as (channels, height, width). None asks the network's ``config``.
-        conditions: What else the network is called with, by name; tensors for one sample, with a leading axis of 1.
-        whole_steps: Whether to round times to whole steps, for networks that look them up in a table.
-
-    Attributes:
-        bandwidth_range: The σ of the schedule; beyond, the network has seen nothing.
-
-    Example:
-        >>> kept = torch.linspace(0.9999, 0.01, 1000)  # ᾱ
-        >>> def noise(x, t):  # exact for data that are one point, 0: all of x is noise
-        ...     return x / (1 - kept[t.round().long()]).sqrt()[:, None]
-        >>> denoiser = DiffusionDenoiser(noise, kept, sample_shape=(2,))
-        >>> bool((denoiser(torch.ones(1, 2), torch.tensor([1.0])).abs() < 1e-2).all())
-        True
-    """
-
-    def __init__(
-        self,
-        network: Callable[..., Any],
-        schedule: Any,
-        *,
-        prediction: str | None = None,
-        sample_shape: tuple[int, ...] | None = None,
-        conditions: Mapping[str, Any] | None = None,
-        whole_steps: bool = False,
-    ) -> None:
-        super().__init__()
-        if not callable(network):
-            raise ArgumentError("network", "be a module or a function (x, t) → prediction", got=type(network).__name__)
-        self.network, self.whole_steps = network, whole_steps
-        self.sample_shape = _shape_of(network) if sample_shape is None else tuple(sample_shape)
-        self.schedule = _schedule_of(schedule, prediction)
-        self.conditions = dict(conditions or {})
-        for name, value in self.conditions.items():
-            if isinstance(value, Tensor):
-                if value.ndim == 0 or len(value) != 1:
-                    must = "be for one sample, with a leading axis of 1: all points are asked under the same"
-                    raise ArgumentError(f"conditions[{name!r}]", must, got=tuple(value.shape))
-                # As a buffer it goes where the network goes.
-                self.register_buffer(f"condition_{name}", value)
-
-    @property
-    def bandwidth_range(self) -> tuple[float, float]:
-        """The σ of the schedule."""
-        return self.schedule.bandwidth_range
-
-    def forward(self, points: Float[Tensor, "n ..."], bandwidth: Float[Tensor, " n"]) -> Float[Tensor, "n ..."]:
-        """Estimate E[X | Y=y] for points of the sample's shape."""
-        self._check(points, bandwidth)
-        sigma = bandwidth.reshape(-1, *[1] * (points.ndim - 1))
-        time = self.schedule.time(bandwidth)
-        inside = self.schedule.inlet(points, sigma).to(self._dtype(points))
-        given = {name: self._condition(name, len(points)) for name in self.conditions}
-        answer = self.network(inside, time.round().long() if self.whole_steps else time, **given)
-        if not isinstance(answer, Tensor):
-            answer = answer.sample if hasattr(answer, "sample") else answer[0]
-        if answer.ndim > 1 and answer.shape[1] == 2 * points.shape[1]:
-            answer = answer[:, : points.shape[1]]
-        if answer.shape != points.shape:
-            must = f"return predictions in the shape of its input, {tuple(points.shape)}"
-            raise ArgumentError("network", must, got=tuple(answer.shape))
-        return self.schedule.mean(points, answer.to(points.dtype), sigma)
-
-    def _check(self, points: Tensor, bandwidth: Tensor) -> None:
-        """Refuse points of another shape, and σ that the network has never seen."""
-        if points.shape[1:] != self.sample_shape:
-            must = f"have shape (n, {', '.join(map(str, self.sample_shape))}), that of the network's samples"
-            raise ArgumentError("points", must, got=tuple(points.shape))
-        if points.is_cuda and torch.cuda.is_current_stream_capturing():
-            return
-        low, high = self.bandwidth_range
-        if bool(((bandwidth < low * (1 - _SLACK)) | (bandwidth > high * (1 + _SLACK))).any()):
-            must = f"lie in [{low:.3g}, {high:.3g}], the noise that the diffusion model was trained on"
-            got = f"{float(bandwidth.min()):.3g} to {float(bandwidth.max()):.3g}"
-            raise ArgumentError("bandwidth", must, got=got, remedy="It is in the units of the network's samples")
-
-    def _dtype(self, points: Tensor) -> torch.dtype:
-        """Return the dtype of the weights, such as half precision; the points' own where there are none."""
-        weights = self.network.parameters() if isinstance(self.network, nn.Module) else ()
-        return next((one.dtype for one in weights if one.is_floating_point()), points.dtype)
-
-    def _condition(self, name: str, count: int) -> Any:
-        value = getattr(self, f"condition_{name}", self.conditions[name])
-        return value.expand(count, *value.shape[1:]) if isinstance(value, Tensor) else value
+# A schedule says how a network is asked at σ, and how its answer becomes E[X | Y=y]: what it is shown in place of y
+# (`inlet`), at which `time`, the `mean` of y and its answer; σ is shaped to multiply points.
 
 
 class _Steps(nn.Module):
@@ -143,9 +33,12 @@ class _Steps(nn.Module):
 
     def __init__(self, kept: Any, prediction: str, *, continuous: bool) -> None:
         super().__init__()
-        kept = torch.as_tensor(kept).detach().to("cpu", torch.float64)
+        must = "be a scheduler with alphas_cumprod, or that: one ᾱ_t per step, falling, in (0, 1)"
+        try:
+            kept = torch.as_tensor(kept).detach().to("cpu", torch.float64)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ArgumentError("schedule", must, got=repr(kept)) from error
         if kept.ndim != 1 or len(kept) < 2 or not bool(((kept >= 0) & (kept < 1)).all() and (kept.diff() < 0).all()):
-            must = "be a scheduler with alphas_cumprod, or that: one ᾱ_t per step, falling, in (0, 1)"
             raise ArgumentError("schedule", must, got=f"values of shape {tuple(kept.shape)}")
         # Where nothing is left of x there is no finite σ.
         levels = ((1 - kept) / kept).log()[kept > 0] / 2
@@ -200,7 +93,102 @@ class _Preconditioned:
         self.bandwidth_range = (float(scheduler.config.sigma_min), float(scheduler.config.sigma_max))
 
 
-def _schedule_of(given: Any, prediction: str | None) -> Schedule:
+class DiffusionDenoiser(nn.Module):
+    """A diffusion model, as of ``diffusers``, as a denoiser (y, σ) ↦ E[X | Y=y] in the units that it was trained in.
+
+    A model of x_t = α_t x + s_t ε, with variance α_t² + s_t² = 1 or α_t + s_t = 1, is one at y = x_t/α_t and
+    σ = s_t/α_t. Between the steps of a schedule the time goes linearly with log σ. It is taken by
+    ``carre.fit(X, method="two-stage", denoiser=...)``, `carre.ScoreField` and `carre.SteinField` alike.
+
+    Args:
+        network: ``network(x, t, **conditions)``, which returns a tensor, or something that has it as ``sample`` or as
+            its first item. Where it has twice the channels, the second half (a variance) is left out.
+        schedule: A scheduler of ``diffusers``, for its noise and its prediction; or the ᾱ_t = α_t² of all steps.
+        prediction: What the network predicts: ``"epsilon"``, ``"sample"`` (x), ``"v_prediction"`` or
+            ``"flow_prediction"``. None asks the scheduler.
+        sample_shape: The shape of one sample, such as (channels, height, width). None asks the network's ``config``.
+        conditions: What else the network is called with, by name; tensors for one sample, with a leading axis of 1.
+        whole_steps: Whether to round times to whole steps, for networks that look them up in a table.
+
+    Attributes:
+        bandwidth_range: The σ of the schedule; beyond, the network has seen nothing.
+
+    Example:
+        >>> kept = torch.linspace(0.9999, 0.01, 1000)  # ᾱ
+        >>> def noise(x, t):  # exact for data that are one point, 0: all of x is noise
+        ...     return x / (1 - kept[t.round().long()]).sqrt()[:, None]
+        >>> denoiser = DiffusionDenoiser(noise, kept, sample_shape=(2,))
+        >>> bool((denoiser(torch.ones(1, 2), torch.tensor([1.0])).abs() < 1e-2).all())
+        True
+    """
+
+    def __init__(
+        self,
+        network: Callable[..., Any],
+        schedule: Any,
+        *,
+        prediction: str | None = None,
+        sample_shape: tuple[int, ...] | None = None,
+        conditions: Mapping[str, Any] | None = None,
+        whole_steps: bool = False,
+    ) -> None:
+        super().__init__()
+        if not callable(network):
+            raise ArgumentError("network", "be a module or a function (x, t) → prediction", got=type(network).__name__)
+        self.network, self.whole_steps = network, whole_steps
+        self.sample_shape = _shape_of(network) if sample_shape is None else tuple(sample_shape)
+        self.schedule = _schedule_of(schedule, prediction)
+        self.bandwidth_range = self.schedule.bandwidth_range
+        self.conditions = dict(conditions or {})
+        for name, value in self.conditions.items():
+            if isinstance(value, Tensor):
+                if value.ndim == 0 or len(value) != 1:
+                    must = "be for one sample, with a leading axis of 1: all points are asked under the same"
+                    raise ArgumentError(f"conditions[{name!r}]", must, got=tuple(value.shape))
+                # As a buffer it goes where the network goes.
+                self.register_buffer(f"condition_{name}", value)
+
+    def forward(self, points: Float[Tensor, "n ..."], bandwidth: Float[Tensor, " n"]) -> Float[Tensor, "n ..."]:
+        """Estimate E[X | Y=y] for points of the sample's shape."""
+        self._check(points, bandwidth)
+        sigma = bandwidth.reshape(-1, *[1] * (points.ndim - 1))
+        time = self.schedule.time(bandwidth)
+        inside = self.schedule.inlet(points, sigma).to(self._dtype(points))
+        given = {name: self._condition(name, len(points)) for name in self.conditions}
+        answer = self.network(inside, time.round().long() if self.whole_steps else time, **given)
+        if not isinstance(answer, Tensor):
+            answer = answer.sample if hasattr(answer, "sample") else answer[0]
+        if answer.ndim > 1 and answer.shape[1] == 2 * points.shape[1]:
+            answer = answer[:, : points.shape[1]]
+        if answer.shape != points.shape:
+            must = f"return predictions in the shape of its input, {tuple(points.shape)}"
+            raise ArgumentError("network", must, got=tuple(answer.shape))
+        return self.schedule.mean(points, answer.to(points.dtype), sigma)
+
+    def _check(self, points: Tensor, bandwidth: Tensor) -> None:
+        """Refuse points of another shape, and σ that the network has never seen."""
+        if points.shape[1:] != self.sample_shape:
+            must = f"have shape (n, {', '.join(map(str, self.sample_shape))}), that of the network's samples"
+            raise ArgumentError("points", must, got=tuple(points.shape))
+        if points.is_cuda and torch.cuda.is_current_stream_capturing():
+            return
+        low, high = self.bandwidth_range
+        if bool(((bandwidth < low * (1 - _SLACK)) | (bandwidth > high * (1 + _SLACK))).any()):
+            must = f"lie in [{low:.3g}, {high:.3g}], the noise that the diffusion model was trained on"
+            got = f"{float(bandwidth.min()):.3g} to {float(bandwidth.max()):.3g}"
+            raise ArgumentError("bandwidth", must, got=got, remedy="It is in the units of the network's samples")
+
+    def _dtype(self, points: Tensor) -> torch.dtype:
+        """Return the dtype of the weights, such as half precision; the points' own where there are none."""
+        weights = self.network.parameters() if isinstance(self.network, nn.Module) else ()
+        return next((one.dtype for one in weights if one.is_floating_point()), points.dtype)
+
+    def _condition(self, name: str, count: int) -> Any:
+        value = getattr(self, f"condition_{name}", self.conditions[name])
+        return value.expand(count, *value.shape[1:]) if isinstance(value, Tensor) else value
+
+
+def _schedule_of(given: Any, prediction: str | None) -> _Steps | _Flow | _Preconditioned:
     """Find out by which convention a network was trained."""
     config = getattr(given, "config", {})
     if prediction is None:

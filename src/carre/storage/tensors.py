@@ -22,7 +22,8 @@ from carre.fields import NeuralField
 from carre.files import check_memory, reason
 from carre.geometry import Geometry
 from carre.metric import AffineFrame
-from carre.networks import FactorNetwork, FilmMLP, FrozenDenoiser, MetricModel, UNet, of_flat_points, rebuild_model
+from carre.networks import FactorNetwork, FilmMLP, FrozenDenoiser, MetricModel, UNet, rebuild_model
+from carre.networks.denoisers import of_flat_points
 from carre.networks.model import BLOCKS
 
 HALF_PRECISION = {"float16": torch.float16, "bfloat16": torch.bfloat16}

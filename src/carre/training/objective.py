@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -11,8 +12,17 @@ from torch import Tensor, nn
 
 from carre.backend.rows import Samples
 from carre.boundary import ArgumentError
-from carre.matching import BandwidthDistribution, JacobianProbe, Perturbation, denoising_loss, metric_matching_loss
+from carre.matching import (
+    BandwidthDistribution,
+    JacobianProbe,
+    Perturbation,
+    denoise_along,
+    denoising_loss,
+    metric_matching_loss,
+    vectors_in_range,
+)
 from carre.metric import LowRankMetric
+from carre.networks import MetricModel
 
 # Samples whose inner products the variances come from: a weight need not be exact.
 _N_SAMPLES = 1024
@@ -81,11 +91,28 @@ class Objective:
         return LowRankMetric(factor * (1 - floor).sqrt()[:, None, None]), floor
 
     def __call__(
-        self, model: nn.Module, batch: Perturbation
+        self,
+        model: nn.Module,
+        batch: Perturbation,
+        *,
+        jacobian_weight: float = 10.0,
+        probe_floor: float = 0.1,
+        generator: torch.Generator | None = None,
     ) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
-        """Return the denoising loss, weighted to be of order one at every σ, and the metric loss per row."""
-        mean, factor = model(batch.points, batch.bandwidth)
-        return self.losses(mean, factor, batch)
+        """Return the denoising loss, weighted to be of order one at every σ, and the metric loss per row.
+
+        Args:
+            model: ``model(y, σ) → (mean, factor)``, whose mean has forward derivatives.
+            batch: Perturbed samples, in isotropic units.
+            jacobian_weight: As in `TrainingConfig`: what agreement with the Jacobian of the mean counts; 0 leaves it.
+            probe_floor: As there.
+            generator: Source of the probes.
+        """
+        if not (jacobian_weight > 0 and self.centered and self.function is None):
+            return self.losses(*model(batch.points, batch.bandwidth), batch)
+        choose = partial(vectors_in_range, floor=probe_floor, generator=generator)
+        mean, factor, probe = probed(model, batch, choose, jacobian_weight)
+        return self.losses(mean, factor, batch, probe)
 
     def losses(
         self,
@@ -110,6 +137,33 @@ class Objective:
             metric_loss = metric_loss + 2 * floor * metric.trace()
         metric_loss = metric_loss / metric.rank
         return mean_loss, metric_loss if self.balance is None else self.balance(batch.bandwidth) * metric_loss
+
+
+def probed(
+    model: nn.Module, batch: Perturbation, choose: Callable[[Tensor], Tensor], weight: float
+) -> tuple[Tensor | None, Tensor, JacobianProbe | None]:
+    """Ask a model for mean and factor, and its mean what it makes of vectors that are chosen when the factor is known.
+
+    Example:
+        >>> from carre.matching import perturb
+        >>> from carre.networks import build_model
+        >>> model, batch = build_model(3, 2, width=8, n_blocks=1, spread=1.0), perturb(torch.zeros(5, 3), torch.ones(5))
+        >>> probed(model, batch, lambda factor: factor[:, 0], 1.0)[2].products.shape
+        torch.Size([5, 3])
+    """
+    y, s = batch.points, batch.bandwidth
+    if isinstance(model, MetricModel) and model.mean is not None:
+        mean, factor, vectors, products = model.along(y, s, choose)
+    else:
+        # A network of somebody's own is asked twice: what lies in the range is known after the first time. As it
+        # will be asked when it is trained, so that no running statistics change.
+        was_training = model.training
+        mean, factor = model(y.clone(), s)
+        vectors = choose(factor)
+        with torch.no_grad():
+            products = denoise_along(lambda point, sigma: model.eval()(point, sigma)[0], y, s, vectors)[1]
+        model.train(was_training)
+    return mean, factor, None if products is None else JacobianProbe(vectors, products.float(), weight)
 
 
 def probe_above(probe: JacobianProbe | None, floor: Float[Tensor, " batch"] | None) -> JacobianProbe | None:
