@@ -189,6 +189,8 @@ def test_conditions_tables_of_steps_and_variances_are_taken(rng):
             r"network must return predictions in the shape of its input, \(1, 1, 2, 2\); got \(1, 1, 1, 2\)",
         ),
         (lambda d: ScoreField(d, 5), r"denoiser must take what it is shown, which is points of 5 coordinates"),
+        (lambda d: ScoreField(exact_mean, 4, sample_shape=(1, 5)), r"sample_shape must have 4 numbers .* got \(1, 5\)"),
+        (lambda d: ScoreField(exact_mean, sample_shape=(0, 4)), "sample_shape must be positive whole numbers"),
         (lambda d: SteinField(d, sample_shape=(4,)), r"of shape \(4,\); got one of samples of shape \(1, 2, 2\)"),
     ],
 )

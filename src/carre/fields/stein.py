@@ -16,7 +16,7 @@ from carre.backend.modes import differentiable
 from carre.boundary import ArgumentError, is_integer
 from carre.fields.field import Bandwidth, Field, MetricField, NoDenoiserError
 from carre.metric import ComplementMetric
-from carre.networks.denoisers import checked_mean, of_flat_points
+from carre.networks.denoisers import checked_mean, checked_shape, of_flat_points
 
 
 class Denoiser:
@@ -33,7 +33,7 @@ class Denoiser:
     """
 
     def __init__(self, source: object, dim: int | None, sample_shape: tuple[int, ...] | None = None) -> None:
-        shape = sample_shape or getattr(source, "sample_shape", None)
+        shape = getattr(source, "sample_shape", None) if sample_shape is None else checked_shape(sample_shape)
         if isinstance(source, MetricField):
             if dim not in (None, source.dim):
                 raise ArgumentError("dim", f"be that of the field, {source.dim}", got=dim)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.arguments import as_choice
-from carre.boundary import ArgumentError
+from carre.boundary import ArgumentError, is_integer
 
 Denoise = Callable[[Tensor, Tensor], Tensor]
 
@@ -136,7 +136,7 @@ class DiffusionDenoiser(nn.Module):
         if not callable(network):
             raise ArgumentError("network", "be a module or a function (x, t) → prediction", got=type(network).__name__)
         self.network, self.whole_steps = network, whole_steps
-        self.sample_shape = _shape_of(network) if sample_shape is None else tuple(sample_shape)
+        self.sample_shape = _shape_of(network) if sample_shape is None else checked_shape(sample_shape)
         self.schedule = _schedule_of(schedule, prediction)
         self.bandwidth_range = self.schedule.bandwidth_range
         self.conditions = dict(conditions or {})
@@ -255,10 +255,13 @@ def of_flat_points(denoiser: Denoise, sample_shape: tuple[int, ...] | None, dim:
         >>> upside_down(torch.tensor([[1.0, 2.0]]), torch.ones(1))
         tensor([[2., 1.]])
     """
+    given = None if sample_shape is None else checked_shape(sample_shape)
     own = getattr(denoiser, "sample_shape", None)
-    shape = tuple(own or sample_shape or (dim,))
-    if math.prod(shape) != dim or (own and sample_shape and shape != tuple(sample_shape)):
-        data = f"of shape {tuple(sample_shape)}" if sample_shape else f"points of {dim} coordinates"
+    if given is not None and math.prod(given) != dim:
+        raise ArgumentError("sample_shape", f"have {dim} numbers in all, as points have", got=given)
+    shape = tuple(own or given or (dim,))
+    if math.prod(shape) != dim or given not in (None, shape):
+        data = f"points of {dim} coordinates" if given is None else f"of shape {given}"
         must = f"take what it is shown, which is {data}"
         raise ArgumentError("denoiser", must, got=f"one of samples of shape {shape}")
     if shape == (dim,):
@@ -266,6 +269,20 @@ def of_flat_points(denoiser: Denoise, sample_shape: tuple[int, ...] | None, dim:
     if isinstance(denoiser, nn.Module):
         return ShapedDenoiser(denoiser, shape)
     return partial(_denoise_samples, denoiser, shape)
+
+
+def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """Accept the shape of a sample.
+
+    Example:
+        >>> checked_shape([3, 8, 8])
+        (3, 8, 8)
+    """
+    found = tuple(shape)
+    if not found or not all(is_integer(size) and size > 0 for size in found):
+        must = "be positive whole numbers, such as (3, 64, 64) for images of 3 channels"
+        raise ArgumentError("sample_shape", must, got=found)
+    return tuple(map(int, found))
 
 
 def _denoise_samples(denoiser: Denoise, shape: tuple[int, ...], points: Tensor, bandwidth: Tensor) -> Tensor:
