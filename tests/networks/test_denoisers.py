@@ -176,7 +176,7 @@ def test_conditions_tables_of_steps_and_variances_are_taken(rng):
         (lambda d: DiffusionDenoiser(d, torch.linspace(0, 0.9, 5), sample_shape=SHAPE), "schedule must be a scheduler"),
         (
             lambda d: DiffusionDenoiser(d, EDMEulerScheduler(), prediction="sample", sample_shape=SHAPE),
-            "prediction must be None or 'epsilon'",
+            "prediction must be one of epsilon, v_prediction",
         ),
         (
             lambda d: DiffusionDenoiser(d, DDPM, conditions={"labels": torch.zeros(2)}, sample_shape=SHAPE),

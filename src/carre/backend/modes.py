@@ -108,7 +108,10 @@ def are_tangents_constant() -> bool:
 
 
 class _SpelledOut(TorchFunctionMode):
-    """Compute by elementary operations what has no forward derivative, or one whose own derivative is wrong."""
+    """Compute by elementary operations what has no forward derivative, or one whose own derivative is wrong.
+
+    Arguments are named as torch names them.
+    """
 
     def __torch_function__(self, called: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         formula = _FORMULAS.get(called, called)
@@ -126,26 +129,21 @@ def _heads(*args: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
     return mixed, weights if options.get("need_weights", True) else None
 
 
-def _group_norm(
-    points: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-) -> Tensor:
-    normed = _standardized(points.reshape(len(points), num_groups, -1), (-1,), eps).reshape(points.shape)
-    shape = (1, -1, *[1] * (points.ndim - 2))
+def _group_norm(input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
+    normed = _layer_norm(input.reshape(len(input), num_groups, -1), (-1,), eps=eps).reshape(input.shape)
+    shape = (1, -1, *[1] * (input.ndim - 2))
     normed = normed if weight is None else normed * weight.reshape(shape)
     return normed if bias is None else normed + bias.reshape(shape)
 
 
 def _layer_norm(
-    points: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    input: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Tensor:
-    normed = _standardized(points, tuple(range(-len(normalized_shape), 0)), eps)
+    over = tuple(range(-len(normalized_shape), 0))
+    variance, mean = torch.var_mean(input, over, correction=0, keepdim=True)
+    normed = (input - mean) * (variance + eps).rsqrt()
     normed = normed if weight is None else normed * weight
     return normed if bias is None else normed + bias
-
-
-def _standardized(points: Tensor, over: tuple[int, ...], eps: float) -> Tensor:
-    variance, mean = torch.var_mean(points, over, correction=0, keepdim=True)
-    return (points - mean) * (variance + eps).rsqrt()
 
 
 _FORMULAS: dict[Any, Callable[..., Any]] = {

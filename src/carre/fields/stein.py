@@ -47,7 +47,11 @@ class Denoiser:
             must = "be the number of coordinates of a point, at least 1; or give sample_shape"
             raise ArgumentError("dim", must, got=str(dim))
         self.dim: int = dim
-        self._function = _of_flat_points(source, sample_shape, dim)
+        function: Any = source
+        if isinstance(source, nn.Module):
+            function = copy.deepcopy(source).eval().requires_grad_(False)
+        is_field = isinstance(source, MetricField)
+        self._function = function.denoise if is_field else of_flat_points(function, sample_shape, dim)
         self._copies: dict[tuple[torch.device, torch.dtype], nn.Module] = {}
 
     def __call__(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> Float[Tensor, "n dim"]:
@@ -68,15 +72,6 @@ class Denoiser:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_copies": {}}
-
-
-def _of_flat_points(source: Any, sample_shape: tuple[int, ...] | None, dim: int) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return what denoises flat points: of a field its own, of a module a frozen copy, or the function."""
-    if isinstance(source, MetricField):
-        return source.denoise
-    is_module = isinstance(source, nn.Module)
-    function = copy.deepcopy(source).eval().requires_grad_(False) if is_module else source
-    return of_flat_points(function, sample_shape, dim)
 
 
 class IsotropicField(Field):

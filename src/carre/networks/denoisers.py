@@ -22,77 +22,6 @@ PREDICTIONS = ("epsilon", "sample", "v_prediction", "flow_prediction")
 _SLACK = 1e-4
 
 
-# A schedule says how a network is asked at σ, and how its answer becomes E[X | Y=y]: what it is shown in place of y
-# (`inlet`), at which `time`, the `mean` of y and its answer; σ is shaped to multiply points.
-
-
-class _Steps(nn.Module):
-    """Steps t = 0, 1, … with x_t = α_t x + s_t ε, α_t² + s_t² = 1: of DDPM and all that sample from such a network."""
-
-    levels: Tensor
-
-    def __init__(self, kept: Any, prediction: str, *, continuous: bool) -> None:
-        super().__init__()
-        must = "be a scheduler with alphas_cumprod, or that: one ᾱ_t per step, falling, in (0, 1)"
-        try:
-            kept = torch.as_tensor(kept).detach().to("cpu", torch.float64)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise ArgumentError("schedule", must, got=repr(kept)) from error
-        if kept.ndim != 1 or len(kept) < 2 or not bool(((kept >= 0) & (kept < 1)).all() and (kept.diff() < 0).all()):
-            raise ArgumentError("schedule", must, got=f"values of shape {tuple(kept.shape)}")
-        # Where nothing is left of x there is no finite σ.
-        levels = ((1 - kept) / kept).log()[kept > 0] / 2
-        self.bandwidth_range = (math.exp(levels[0]), math.exp(levels[-1]))
-        self.prediction, self.continuous = prediction, continuous
-        self.register_buffer("levels", levels)
-
-    def inlet(self, points: Tensor, sigma: Tensor) -> Tensor:
-        return points * (1 + sigma.square()).rsqrt()
-
-    def time(self, bandwidth: Tensor) -> Tensor:
-        log = bandwidth.log()
-        if self.continuous:
-            return log / 4
-        levels = self.levels.to(log)
-        after = torch.searchsorted(levels, log.detach().contiguous()).clamp(1, len(levels) - 1)
-        share = (log - levels[after - 1]) / (levels[after] - levels[after - 1])
-        return (after - 1 + share).clamp(0, len(levels) - 1)
-
-    def mean(self, points: Tensor, answer: Tensor, sigma: Tensor) -> Tensor:
-        if self.prediction == "sample":
-            return answer
-        if self.prediction == "epsilon":
-            return points - sigma * answer
-        variance = 1 + sigma.square()
-        return points / variance - sigma * variance.rsqrt() * answer
-
-
-class _Flow:
-    """Flow matching: x_t = (1 − s) x + s ε at the time s·(number of steps), and ε − x is predicted."""
-
-    def __init__(self, n_steps: int) -> None:
-        self.n_steps, self.bandwidth_range = n_steps, (1 / n_steps, float(n_steps))
-
-    def inlet(self, points: Tensor, sigma: Tensor) -> Tensor:
-        return points / (1 + sigma)
-
-    def time(self, bandwidth: Tensor) -> Tensor:
-        return self.n_steps * bandwidth / (1 + bandwidth)
-
-    def mean(self, points: Tensor, answer: Tensor, sigma: Tensor) -> Tensor:
-        return (points - sigma * answer) / (1 + sigma)
-
-
-class _Preconditioned:
-    """A scheduler that knows itself what to do with σ: of Karras and others' EDM."""
-
-    def __init__(self, scheduler: Any) -> None:
-        self.inlet, self.time, self.mean = (
-            *(scheduler.precondition_inputs, scheduler.precondition_noise, scheduler.precondition_outputs),
-        )
-        self.bandwidth_range = (float(scheduler.config.sigma_min), float(scheduler.config.sigma_max))
-
-
 class DiffusionDenoiser(nn.Module):
     """A diffusion model, as of ``diffusers``, as a denoiser (y, σ) ↦ E[X | Y=y] in the units that it was trained in.
 
@@ -122,6 +51,8 @@ class DiffusionDenoiser(nn.Module):
         True
     """
 
+    levels: Tensor | None
+
     def __init__(
         self,
         network: Callable[..., Any],
@@ -137,8 +68,7 @@ class DiffusionDenoiser(nn.Module):
             raise ArgumentError("network", "be a module or a function (x, t) → prediction", got=type(network).__name__)
         self.network, self.whole_steps = network, whole_steps
         self.sample_shape = _shape_of(network) if sample_shape is None else checked_shape(sample_shape)
-        self.schedule = _schedule_of(schedule, prediction)
-        self.bandwidth_range = self.schedule.bandwidth_range
+        self._read(schedule, prediction)
         self.conditions = dict(conditions or {})
         for name, value in self.conditions.items():
             if isinstance(value, Tensor):
@@ -152,10 +82,10 @@ class DiffusionDenoiser(nn.Module):
         """Estimate E[X | Y=y] for points of the sample's shape."""
         self._check(points, bandwidth)
         sigma = bandwidth.reshape(-1, *[1] * (points.ndim - 1))
-        time = self.schedule.time(bandwidth)
-        inside = self.schedule.inlet(points, sigma).to(self._dtype(points))
+        inlet, skip, out = self._coefficients(sigma)
         given = {name: self._condition(name, len(points)) for name in self.conditions}
-        answer = self.network(inside, time.round().long() if self.whole_steps else time, **given)
+        inside = (inlet * points).to(self._dtype(points))
+        answer = self.network(inside, self._time(bandwidth), **given)
         if not isinstance(answer, Tensor):
             answer = answer.sample if hasattr(answer, "sample") else answer[0]
         if answer.ndim > 1 and answer.shape[1] == 2 * points.shape[1]:
@@ -163,7 +93,8 @@ class DiffusionDenoiser(nn.Module):
         if answer.shape != points.shape:
             must = f"return predictions in the shape of its input, {tuple(points.shape)}"
             raise ArgumentError("network", must, got=tuple(answer.shape))
-        return self.schedule.mean(points, answer.to(points.dtype), sigma)
+        mean: Tensor = skip * points + out * answer.to(points.dtype)
+        return mean
 
     def _check(self, points: Tensor, bandwidth: Tensor) -> None:
         """Refuse points of another shape, and σ that the network has never seen."""
@@ -187,27 +118,75 @@ class DiffusionDenoiser(nn.Module):
         value = getattr(self, f"condition_{name}", self.conditions[name])
         return value.expand(count, *value.shape[1:]) if isinstance(value, Tensor) else value
 
+    def _read(self, schedule: Any, prediction: str | None) -> None:
+        """Find out by which convention a network was trained, and under which noise."""
+        config: Any = getattr(schedule, "config", {})
+        is_flow = type(schedule).__name__.startswith("FlowMatch") or config.get("use_flow_sigmas")
+        known = "flow_prediction" if is_flow else config.get("prediction_type", "epsilon")
+        self.prediction: str = as_choice(prediction or known, PREDICTIONS, name="prediction")
+        # The deviation of the data that Karras and others' EDM reckons with, and times that are no steps.
+        self.own: float | None = None
+        self.time_of: Callable[[Tensor], Tensor] | None = None
+        self.n_steps, levels = int(config.get("num_train_timesteps", 1000)), None
+        if self.prediction == "flow_prediction":
+            self.bandwidth_range = (1 / self.n_steps, float(self.n_steps))
+        elif hasattr(schedule, "precondition_noise"):
+            as_choice(self.prediction, ("epsilon", "v_prediction"), name="prediction")
+            self.own, self.time_of = float(config.sigma_data), schedule.precondition_noise
+            self.bandwidth_range = (float(config.sigma_min), float(config.sigma_max))
+        else:
+            levels = _levels(getattr(schedule, "alphas_cumprod", None if config else schedule))
+            self.bandwidth_range = (math.exp(levels[0]), math.exp(levels[-1]))
+            self.time_of = _quarter_of_log if config.get("timestep_type") == "continuous" else None
+        self.register_buffer("levels", levels)
 
-def _schedule_of(given: Any, prediction: str | None) -> _Steps | _Flow | _Preconditioned:
-    """Find out by which convention a network was trained."""
-    config = getattr(given, "config", {})
-    if prediction is None:
-        is_flow = type(given).__name__.startswith("FlowMatch") or config.get("use_flow_sigmas")
-        prediction = "flow_prediction" if is_flow else config.get("prediction_type", "epsilon")
-    as_choice(prediction, PREDICTIONS, name="prediction")
-    if prediction == "flow_prediction":
-        return _Flow(int(config.get("num_train_timesteps", 1000)))
-    if hasattr(given, "precondition_outputs"):
-        if prediction != config["prediction_type"]:
-            must = f"be None or {config['prediction_type']!r}, by which this scheduler computes"
-            raise ArgumentError("prediction", must, got=repr(prediction))
-        return _Preconditioned(given)
-    kept = given if config == {} else getattr(given, "alphas_cumprod", None)
-    if kept is None:
-        must = "be a scheduler with alphas_cumprod, of EDM or of flow matching, or a tensor of ᾱ_t"
-        remedy = "A network (y, σ) ↦ E[X | Y=y] is a denoiser as it is"
-        raise ArgumentError("schedule", must, got=type(given).__name__, remedy=remedy)
-    return _Steps(kept, prediction, continuous=config.get("timestep_type") == "continuous")
+    def _coefficients(self, sigma: Tensor) -> tuple[Tensor, Tensor | float, Tensor | float]:
+        """Return what y is multiplied by on its way in, and what y and the answer are on their way out."""
+        if self.own is not None:
+            total = (sigma.square() + self.own**2).rsqrt()
+            sign = 1 if self.prediction == "epsilon" else -1
+            return total, (self.own * total) ** 2, sign * self.own * sigma * total
+        if self.prediction == "flow_prediction":
+            alpha = 1 / (1 + sigma)
+            return alpha, alpha, -sigma * alpha
+        alpha = (1 + sigma.square()).rsqrt()
+        ways: dict[str, tuple[Any, Any]] = {
+            "epsilon": (1.0, -sigma),
+            "sample": (0.0, 1.0),
+            "v_prediction": (alpha.square(), -sigma * alpha),
+        }
+        return alpha, *ways[self.prediction]
+
+    def _time(self, bandwidth: Float[Tensor, " n"]) -> Tensor:
+        """Return when a network is asked: between two steps linearly in log σ."""
+        if self.time_of is not None:
+            return self.time_of(bandwidth)
+        if self.levels is None:
+            return self.n_steps * bandwidth / (1 + bandwidth)
+        log, levels = bandwidth.log(), self.levels.to(bandwidth)
+        after = torch.searchsorted(levels, log.detach().contiguous()).clamp(1, len(levels) - 1)
+        share = (log - levels[after - 1]) / (levels[after] - levels[after - 1])
+        steps = (after - 1 + share).clamp(0, len(levels) - 1)
+        return steps.round().long() if self.whole_steps else steps
+
+
+def _quarter_of_log(bandwidth: Tensor) -> Tensor:
+    return bandwidth.log() / 4
+
+
+def _levels(kept: Any) -> Float[Tensor, " steps"]:
+    """Compute log σ of the steps from their ᾱ."""
+    must = "be a scheduler with alphas_cumprod, of EDM or of flow matching, or ᾱ_t: one per step, falling, in (0, 1)"
+    remedy = "A network (y, σ) ↦ E[X | Y=y] is a denoiser as it is"
+    try:
+        kept = torch.as_tensor(kept).detach().to("cpu", torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError("schedule", must, got=repr(kept), remedy=remedy) from error
+    if kept.ndim != 1 or len(kept) < 2 or not bool(((kept >= 0) & (kept < 1)).all() and (kept.diff() < 0).all()):
+        raise ArgumentError("schedule", must, got=f"values of shape {tuple(kept.shape)}", remedy=remedy)
+    # Where nothing is left of x there is no finite σ.
+    levels: Tensor = ((1 - kept) / kept).log()[kept > 0] / 2
+    return levels
 
 
 def _shape_of(network: Any) -> tuple[int, ...]:
@@ -220,25 +199,14 @@ def _shape_of(network: Any) -> tuple[int, ...]:
     return (channels, *((size, size) if isinstance(size, int) else size))
 
 
-class ShapedDenoiser(nn.Module):
-    """A module that denoises samples of some shape, as a denoiser of flat points.
-
-    Args:
-        denoiser: ``(points, bandwidth) ↦ E[X | Y=y]`` for points (n, *sample_shape).
-        sample_shape: The shape.
-
-    Example:
-        >>> shrink = ShapedDenoiser(nn.Conv2d(1, 1, 1), (1, 4, 4))  # of images
-        >>> shrink.sample_shape
-        (1, 4, 4)
-    """
+class _Shaped(nn.Module):
+    """A module that denoises samples of some shape, as a denoiser of flat points."""
 
     def __init__(self, denoiser: nn.Module, sample_shape: tuple[int, ...]) -> None:
         super().__init__()
         self.denoiser, self.sample_shape = denoiser, sample_shape
 
-    def forward(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> Float[Tensor, "n dim"]:
-        """Estimate E[X | Y=y]."""
+    def forward(self, points: Tensor, bandwidth: Tensor) -> Tensor:
         return _denoise_samples(self.denoiser, self.sample_shape, points, bandwidth)
 
 
@@ -267,17 +235,12 @@ def of_flat_points(denoiser: Denoise, sample_shape: tuple[int, ...] | None, dim:
     if shape == (dim,):
         return denoiser
     if isinstance(denoiser, nn.Module):
-        return ShapedDenoiser(denoiser, shape)
+        return _Shaped(denoiser, shape)
     return partial(_denoise_samples, denoiser, shape)
 
 
 def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """Accept the shape of a sample.
-
-    Example:
-        >>> checked_shape([3, 8, 8])
-        (3, 8, 8)
-    """
+    """Accept the shape of a sample."""
     found = tuple(shape)
     if not found or not all(is_integer(size) and size > 0 for size in found):
         must = "be positive whole numbers, such as (3, 64, 64) for images of 3 channels"
@@ -291,14 +254,7 @@ def _denoise_samples(denoiser: Denoise, shape: tuple[int, ...], points: Tensor, 
 
 
 def checked_mean(mean: Any, points: Tensor) -> Tensor:
-    """Refuse an answer of a denoiser that is not one point per input.
-
-    Example:
-        >>> checked_mean(torch.zeros(2), torch.zeros(2, 3))
-        Traceback (most recent call last):
-            ...
-        carre.boundary.ArgumentError: denoiser must return one point per input, a tensor of shape (2, 3); got (2,)
-    """
+    """Refuse an answer of a denoiser that is not one point per input."""
     if not isinstance(mean, Tensor) or mean.shape != points.shape:
         got = tuple(mean.shape) if isinstance(mean, Tensor) else type(mean).__name__
         must = f"return one point per input, a tensor of shape {tuple(points.shape)}"

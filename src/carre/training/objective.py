@@ -24,6 +24,8 @@ from carre.matching import (
 from carre.metric import LowRankMetric
 from carre.networks import MetricModel
 
+# What agreement with the Jacobian of the denoiser counts, and the least α of the vectors v = Fᵀξ + αη.
+JACOBIAN_WEIGHT, PROBE_FLOOR = 10.0, 0.1
 # Samples whose inner products the variances come from: a weight need not be exact.
 _N_SAMPLES = 1024
 # Variances below this share of the largest are rounding.
@@ -91,27 +93,17 @@ class Objective:
         return LowRankMetric(factor * (1 - floor).sqrt()[:, None, None]), floor
 
     def __call__(
-        self,
-        model: nn.Module,
-        batch: Perturbation,
-        *,
-        jacobian_weight: float = 10.0,
-        probe_floor: float = 0.1,
-        generator: torch.Generator | None = None,
+        self, model: nn.Module, batch: Perturbation, *, generator: torch.Generator | None = None
     ) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
         """Return the denoising loss, weighted to be of order one at every σ, and the metric loss per row.
 
-        Args:
-            model: ``model(y, σ) → (mean, factor)``, whose mean has forward derivatives.
-            batch: Perturbed samples, in isotropic units.
-            jacobian_weight: As in `TrainingConfig`: what agreement with the Jacobian of the mean counts; 0 leaves it.
-            probe_floor: As there.
-            generator: Source of the probes.
+        The metric follows the Jacobian of the mean, as it does in `train` with the defaults of `TrainingConfig`.
         """
-        if not (jacobian_weight > 0 and self.centered and self.function is None):
-            return self.losses(*model(batch.points, batch.bandwidth), batch)
-        choose = partial(vectors_in_range, floor=probe_floor, generator=generator)
-        mean, factor, probe = probed(model, batch, choose, jacobian_weight)
+        if not self.centered or self.function is not None:
+            mean, factor = model(batch.points, batch.bandwidth)
+            return self.losses(mean, factor, batch)
+        choose = partial(vectors_in_range, floor=PROBE_FLOOR, generator=generator)
+        mean, factor, probe = probed(model, batch, choose, JACOBIAN_WEIGHT)
         return self.losses(mean, factor, batch, probe)
 
     def losses(
@@ -142,15 +134,7 @@ class Objective:
 def probed(
     model: nn.Module, batch: Perturbation, choose: Callable[[Tensor], Tensor], weight: float
 ) -> tuple[Tensor | None, Tensor, JacobianProbe | None]:
-    """Ask a model for mean and factor, and its mean what it makes of vectors that are chosen when the factor is known.
-
-    Example:
-        >>> from carre.matching import perturb
-        >>> from carre.networks import build_model
-        >>> model, batch = build_model(3, 2, width=8, n_blocks=1, spread=1.0), perturb(torch.zeros(5, 3), torch.ones(5))
-        >>> probed(model, batch, lambda factor: factor[:, 0], 1.0)[2].products.shape
-        torch.Size([5, 3])
-    """
+    """Ask a model for mean and factor, and its mean what it makes of vectors chosen when the factor is known."""
     y, s = batch.points, batch.bandwidth
     if isinstance(model, MetricModel) and model.mean is not None:
         mean, factor, vectors, products = model.along(y, s, choose)
