@@ -17,8 +17,8 @@ With ``CARRE_FIGURES=folder`` the pictures are saved, with ``CARRE_QUICK=1`` eve
 #
 # ![Three digits and their directions, by a diffusion model and by a factor](../images/tutorials/denoiser_tangents.png)
 #
-# We train a tiny model of `diffusers` on digits of 8 × 8 pixels first: two minutes on one core, far less than a model
-# of yours had.
+# We train a tiny model of `diffusers` on digits of 8 × 8 pixels first, far shorter than a model of yours was. All of
+# this page takes some two minutes of one core.
 
 # %%
 import os
@@ -28,7 +28,6 @@ from pathlib import Path
 import matplotlib
 import torch
 from diffusers import DDPMScheduler, UNet2DModel
-from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
@@ -140,7 +139,7 @@ geometry = carre.fit(
     network=sizes,
     rank=16,
     bandwidth=sigma,
-    max_steps=8 if QUICK else 400,
+    max_steps=1 if QUICK else 400,
     random_state=0,
     verbose=False,
 )
@@ -156,8 +155,11 @@ values = torch.cat([found.eigenvalues()[:, :5] for found in (metric, taught)])
 save(plot_tangent_images(three[:, 0].repeat(2, 1, 1), both, values), "tangents")
 
 # %% [markdown]
-# The picture stands at the top of this page: above by products with the Jacobian, below by the factor. A direction has
-# no sign, and those of nearly equal eigenvalues may come mixed.
+# The picture stands at the top of this page: above by products with the Jacobian, below by the factor. One pass is
+# a hundred times as fast, and after 400 steps its five leading directions have half of theirs in common with those of
+# the Jacobian: a share of 0.5, where five random ones of 64 have 0.08. The factor sees what the model agrees on from
+# digit to digit; the Jacobian of a model that was trained for a minute also has its mistakes, and its eigenvalues pass
+# beyond one. Without a gap in the eigenvalues, directions that are nearly equal come mixed as well.
 #
 # If the fit warns of a linear phase, it speaks of *your* denoiser, which is frozen: no step of the fit changes that.
 #
@@ -210,14 +212,18 @@ for name, one in (("diffusion model", borrowed), ("own loop", own)):
     left[name] = float((one.denoise(held_out, sigma) - test).square().mean() / sigma**2)
     print(f"{name}: {1 - left[name]:.1%} of the noise removed")
 
-panels = Figure(figsize=(8.4, 2.2), layout="constrained").subplots(1, 2)
-for axes, (name, one) in zip(panels, (("diffusion model", borrowed), ("own loop", own)), strict=True):
-    thread = one.path(test[10], test[20], method=carre.Thread(max_sweeps=3 if QUICK else 10), n_nodes=7)
-    plot_path_strip({name: one.to_images(thread.nodes)[0, :, 0]}, limits=(-1.0, 1.0), axes=axes).set_title(name)
-save(panels, "paths")
+way = carre.Thread(max_sweeps=1 if QUICK else 10)
+strips = {}
+for name, one in (("diffusion model", borrowed), ("own loop", own)):
+    thread = one.path(test[10], test[20], method=way, n_nodes=7)
+    strips[name] = one.to_images(thread.nodes)[0, :, 0]
+save(plot_path_strip(strips, limits=(-1.0, 1.0), title="From one digit to another"), "paths")
 
 # %% [markdown]
 # ![Threads from one digit to another, by both](../images/tutorials/denoiser_paths.png)
 #
-# What is too short here: the diffusion model, whose digits of 8 × 8 pixels are few, and the fit of the factor. What
-# does not change with size: three lines for a denoiser, one call for a factor, and the same tools for both.
+# Of noise of σ = 0.4 on digits that none of them has seen, the diffusion model takes off 76.9%, the loop 72.7%.
+#
+# What is too short here: the diffusion model, which a thousand more steps would serve, and the fit of the factor; nor
+# are 1,500 digits many. What does not change with size: three lines for a denoiser, one call for a factor, and the
+# same tools for both.
