@@ -234,6 +234,8 @@ def test_a_fit_shows_a_denoiser_its_samples_and_stays_where_it_was_trained(rng):
     torch.testing.assert_close(geometry.denoise(flat), expected.float(), rtol=1e-4, atol=1e-4)
     with pytest.raises(carre.ArgumentError, match=r"bandwidth_range must lie in .* where the denoiser was trained"):
         carre.fit(flat, method="two-stage", denoiser=denoiser, bandwidth_range=(low / 2, high))
+    with pytest.raises(carre.ArgumentError, match=r"bandwidth must lie in .* where the denoiser was trained"):
+        carre.fit(flat, method="two-stage", denoiser=denoiser, bandwidth=low / 2)
     with pytest.raises(carre.ArgumentError, match=r"of shape \(1, 1, 4\); got one of samples of shape \(1, 2, 2\)"):
         carre.fit(flat.reshape(-1, 1, 1, 4), method="two-stage", denoiser=denoiser)
 

@@ -412,11 +412,13 @@ def _range(settings: FitSettings, frame: AffineFrame, scale: DataScale, noise: f
     least = LEAST_SCALE * noise
     # A diffusion model knows the scales that it was trained on.
     known = getattr(settings.denoiser, "bandwidth_range", (0.0, math.inf))
+    for name, told in (("bandwidth", settings.bandwidth), ("bandwidth_range", settings.bandwidth_range)):
+        ends = [told] if isinstance(told, float) else told or known
+        if min(ends) < (1 - _SLACK) * known[0] or max(ends) > (1 + _SLACK) * known[1]:
+            must = f"lie in [{known[0]:.3g}, {known[1]:.3g}], where the denoiser was trained"
+            raise ArgumentError(name, must, got=told)
     if settings.bandwidth_range is not None:
         low, high = settings.bandwidth_range
-        if low < (1 - _SLACK) * known[0] or high > (1 + _SLACK) * known[1]:
-            must = f"lie in [{known[0]:.3g}, {known[1]:.3g}], where the denoiser was trained"
-            raise ArgumentError("bandwidth_range", must, got=(low, high))
         if low < (1 - _SLACK) * least:
             must = f"start at {least:.3g} or above, 1.22 times the noise: below, samples show noise alone"
             raise ArgumentError("bandwidth_range", must, got=(low, high))
