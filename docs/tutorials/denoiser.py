@@ -165,7 +165,7 @@ save(plot_tangent_images(three[:, 0].repeat(2, 1, 1), both, values), "tangents")
 #
 # ## 3. A loop of your own
 #
-# Mean and factor together, with a `DataLoader`. What makes it as good as `carre.fit` is measured in the
+# Mean and factor together, with a `DataLoader`. How near it comes to `carre.fit` is measured in the
 # [page on own parts](../own_parts.md#a-training-loop-of-your-own): isotropic units, the range of scales,
 # `perturb_among`, the Jacobian as a teacher (in `Objective`), a rate that falls, and averaged weights.
 
