@@ -7,9 +7,10 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
+import torch
 
 TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"
-NAMES = ("noisy_curve", "digits", "alanine_dipeptide", "geometers_shape")
+NAMES = ("noisy_curve", "digits", "alanine_dipeptide", "geometers_shape", "denoiser")
 
 pytestmark = pytest.mark.filterwarnings("ignore::carre.LinearPhaseWarning", "ignore:rank .* is too small")
 
@@ -81,7 +82,7 @@ def test_the_geometry_of_digits_knows_where_digits_are(tmp_path):
 @pytest.mark.slow
 def test_the_two_angles_of_the_toy_molecule_are_found(tmp_path):
     found = run("alanine_dipeptide", tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == pictures_of("alanine_dipeptide")
+    assert {path.name for path in tmp_path.iterdir()} == pictures_of("alanine_dipeptide", "denoiser")
     assert found["estimate"].value == 2
     assert (np.median(found["learned"], axis=0) < [10, 20]).all()
     assert (np.median(found["chance"], axis=0) > 60).all()
@@ -113,3 +114,15 @@ def test_the_torsions_of_the_toy_are_those_that_were_drawn():
     atoms["C'"] = names["attach"](atoms["C"], atoms["CA"], atoms["N"], 0.133, 122, drawn[:, 0])
     atoms["N'"] = names["attach"](atoms["N"], atoms["CA"], atoms["C"], 0.133, 116, drawn[:, 1])
     np.testing.assert_allclose(names["torsions"](np.stack(list(atoms.values()), axis=1)), drawn, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_a_diffusion_model_lends_its_geometry(tmp_path):
+    """Trained for a moment, all three know digits a little, and the two of the same denoiser agree with it."""
+    found = run("denoiser", tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == pictures_of("denoiser")
+    assert found["by_factor"] < found["by_products"]
+    assert all(share < 0.8 for share in found["left"].values())
+    images = found["test"][:5]
+    lent = found["geometry"].denoise(images, 0.4)
+    torch.testing.assert_close(lent, found["borrowed"].denoise(images, 0.4), rtol=1e-3, atol=1e-3)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from carre.local import Local
     from carre.mapping import RowMapper, map_rows
     from carre.metric import ComplementMetric, LowRankMetric, Metric, Spectrum, principal_angles, projector_distance
-    from carre.networks import UNetSettings
+    from carre.networks import DiffusionDenoiser, UNetSettings
     from carre.report import write_report
     from carre.storage import LoadError, export, load, pretrained_models, push_to_hub, save
     from carre.toolkit import DimensionEstimate, EnergyGeodesic, Flow, Geodesic, Path, Straight, Thread
@@ -42,7 +42,7 @@ _WHEN_ASKED = {
     "local": ("Local",),
     "mapping": ("RowMapper", "map_rows"),
     "metric": ("ComplementMetric", "LowRankMetric", "Metric", "Spectrum", "principal_angles", "projector_distance"),
-    "networks": ("UNetSettings",),
+    "networks": ("DiffusionDenoiser", "UNetSettings"),
     "report": ("write_report",),
     "storage": ("LoadError", "export", "load", "pretrained_models", "push_to_hub", "save"),
     "toolkit": ("DimensionEstimate", "EnergyGeodesic", "Flow", "Geodesic", "Path", "Straight", "Thread"),
@@ -57,6 +57,7 @@ __all__ = [
     "ArgumentError",
     "CheckpointError",
     "ComplementMetric",
+    "DiffusionDenoiser",
     "DimensionEstimate",
     "EnergyGeodesic",
     "ExactField",

@@ -124,6 +124,14 @@ _IMAGES = {"sample_shape": (1, 8, 8), "settings": _SMALL}
 _BRIEF = training.TrainingConfig(max_steps=2, batch_size=8, n_references=0)
 NETWORKS = {
     "FactorNetwork": _of("trunk", rank=2, spread=1.0, energy=None),
+    "DiffusionDenoiser": _of(
+        network=lambda x, t: x,
+        schedule=torch.linspace(0.9, 0.1, 9),
+        prediction="epsilon",
+        sample_shape=(3,),
+        conditions=None,
+        whole_steps=False,
+    ),
     "FilmMLP": _of(in_features=3, out_features=2, width=8, n_blocks=1, block=networks.GatedBlock, head_deviation=0.1),
     "FrozenDenoiser": _of("frame", denoiser=onto_sphere),
     "GatedBlock": _of(width=8),

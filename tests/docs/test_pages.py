@@ -109,7 +109,8 @@ def own_parts(names):
     torch.testing.assert_close(names["values"], exact.expand(5, 2), rtol=1e-9, atol=1e-9)
     assert isinstance(names["pca"], names["MetricField"])
     assert bool(names["path"].connected.all())
-    assert torch.isfinite(names["loss"]).all()
+    assert torch.isfinite(names["mean_loss"] + names["metric_loss"]).all()
+    assert names["geometry"].field is names["field"]
 
 
 def getting_started(names):

@@ -12,6 +12,7 @@ MODULES = [
     "measures.stability",
     "measures.wavelets",
     "attack.run",
+    "own_loop.run",
     "sphere.settings",
     "sphere.step",
     "sphere.tables",

@@ -7,6 +7,7 @@ from torch import nn
 from carre.manifolds import FiniteSet, Gaussian, Sphere
 from carre.matching import (
     JacobianProbe,
+    LogUniform,
     backward_probe,
     denoise_along,
     metric_matching_loss,
@@ -15,6 +16,8 @@ from carre.matching import (
 )
 from carre.metric import LowRankMetric
 from carre.networks import UNetSettings, build_image_model, build_model
+from carre.training import Objective, TrainingConfig
+from carre.training._steps import Stepper
 
 
 def normal(rng, *shape):
@@ -146,3 +149,34 @@ def test_the_expected_error_is_the_frobenius_distance_to_the_jacobian(rng):
     error = (many.apply(vectors) - products).square().sum(1)
     expected = (metric.dense()[0] - jacobian).square().sum()
     assert abs(error.mean() - expected) < 4 * error.std() / n**0.5
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_an_objective_teaches_a_loop_of_ones_own_as_training_does(is_ours, rng):
+    """Two losses of one batch: those of a step of the library, with the same draws."""
+    torch.manual_seed(0)
+    model = build_model(3, 2, width=8, n_blocks=1, spread=1.0)
+    nn.init.normal_(model.mean.trunk.head.weight, std=0.3)
+    own = model if is_ours else Twin(model)
+    samples = torch.randn(50, 3, generator=rng)
+    config = TrainingConfig(batch_size=16, n_references=0)
+    stepper = Stepper(own, samples, LogUniform(0.1, 1.0), Objective(), config, torch.Generator().manual_seed(1))
+    batch = stepper.batch()
+    state = stepper.generator.get_state()
+    mean, factor, probe = stepper.outputs(batch)
+    stepper.generator.set_state(state)
+    taught = sum(Objective()(own, batch, generator=stepper.generator)).mean()
+    torch.testing.assert_close(taught, stepper.loss(mean, factor, batch, probe))
+    assert abs(taught - stepper.loss(mean, factor, batch, None)) > 1e-3
+    assert own.training
+
+
+class Twin(nn.Module):
+    """A network of somebody's own: nothing is known of it."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, points, bandwidth):
+        return self.inner(points, bandwidth)

@@ -8,9 +8,9 @@ from safetensors.torch import load_file
 from torch import nn
 
 from carre.fields import NeuralField
-from carre.fitting import of_flat_points
 from carre.metric import AffineFrame
 from carre.networks import FrozenDenoiser, UNetSettings, build_image_model, build_model
+from carre.networks.denoisers import of_flat_points
 from carre.storage import LoadError, load, save
 from tests.storage.geometries import DIM, IMAGE, RANK, answers, frame, image_geometry, randomized, tiny_geometry
 
@@ -228,7 +228,7 @@ def test_a_denoiser_of_images_sees_images(tmp_path, denoiser):
 
     around = AffineFrame(torch.zeros(64, dtype=torch.float64), 0.5)
     settings = UNetSettings(channels=8, multipliers=(1, 2), n_blocks=1, attention=())
-    mean = FrozenDenoiser(of_flat_points(denoiser, IMAGE), around)
+    mean = FrozenDenoiser(of_flat_points(denoiser, IMAGE, 64), around)
     model = build_image_model(IMAGE, RANK, spread=0.9, settings=settings, mean=mean).float()
     geometry = dataclasses.replace(image_geometry(), field=NeuralField(model, around))
     save(geometry, tmp_path / "x")

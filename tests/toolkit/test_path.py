@@ -9,7 +9,8 @@ import torch
 from carre.boundary import checked_integer
 from carre.fields import ExactField
 from carre.manifolds import Embedded, Sphere, Union
-from carre.toolkit.path import Path, examine, polar_factor
+from carre.toolkit.path import Path, examine
+from carre.toolkit.tangent import polar_factor
 
 
 def arc(n_nodes: int, angle: float = 2.0) -> torch.Tensor:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from importlib.util import find_spec
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 _fused: ContextVar[bool] = ContextVar("fused", default=False)
 _constant_tangents: ContextVar[bool] = ContextVar("constant_tangents", default=False)
@@ -102,6 +105,77 @@ def are_tangents_constant() -> bool:
         False
     """
     return _constant_tangents.get()
+
+
+class _SpelledOut(TorchFunctionMode):
+    """Compute by elementary operations what has no forward derivative, or one whose own derivative is wrong.
+
+    Arguments are named as torch names them.
+    """
+
+    def __torch_function__(self, called: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        formula = _FORMULAS.get(called, called)
+        return formula(*args, **(kwargs or {}))
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **options: Any) -> Tensor:
+    mixed: Tensor = torch._scaled_dot_product_attention_math(query, key, value, *args, **options)[0]
+    return mixed
+
+
+def _heads(*args: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
+    # With weights it is spelled out.
+    mixed, weights = functional.multi_head_attention_forward(*args, **{**options, "need_weights": True})
+    return mixed, weights if options.get("need_weights", True) else None
+
+
+def _group_norm(input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
+    normed = _layer_norm(input.reshape(len(input), num_groups, -1), (-1,), eps=eps).reshape(input.shape)
+    shape = (1, -1, *[1] * (input.ndim - 2))
+    normed = normed if weight is None else normed * weight.reshape(shape)
+    return normed if bias is None else normed + bias.reshape(shape)
+
+
+def _layer_norm(
+    input: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Tensor:
+    over = tuple(range(-len(normalized_shape), 0))
+    variance, mean = torch.var_mean(input, over, correction=0, keepdim=True)
+    normed = (input - mean) * (variance + eps).rsqrt()
+    normed = normed if weight is None else normed * weight
+    return normed if bias is None else normed + bias
+
+
+_FORMULAS: dict[Any, Callable[..., Any]] = {
+    functional.scaled_dot_product_attention: _attention,
+    functional.multi_head_attention_forward: _heads,
+    functional.group_norm: _group_norm,
+    functional.layer_norm: _layer_norm,
+}
+
+
+def is_transformed(tensor: Tensor) -> bool:
+    """Say whether a tensor is differentiated forward, or wrapped by a transformation of `torch.func`."""
+    is_wrapped: bool = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return is_wrapped or forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
+
+
+def differentiable(points: Tensor) -> AbstractContextManager[object]:
+    """Let somebody's network be differentiated forward, if its points are: attention and norms of torch's are not.
+
+    Attention as one operation has no forward derivative; that of a group norm fails on channels that do not lie in one
+    piece, as after attention, and that of a layer norm takes the deviation for a constant when it is differentiated.
+
+    Example:
+        >>> def attend(y):
+        ...     with differentiable(y):
+        ...         return torch.nn.functional.scaled_dot_product_attention(y, y, y)
+        >>> y = torch.eye(2)[None]
+        >>> torch.func.jvp(attend, (y,), (torch.ones_like(y),))[1].round(decimals=2)
+        tensor([[[1., 1.],
+                 [1., 1.]]])
+    """
+    return _SpelledOut() if is_transformed(points) else nullcontext()
 
 
 def outside(function: Callable[[Tensor], Tensor], points: Tensor) -> Tensor:

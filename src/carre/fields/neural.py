@@ -16,13 +16,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.backend.memory import points_at_once
-from carre.backend.modes import fused_operations, untransformed
+from carre.backend.modes import fused_operations, is_transformed, untransformed
 from carre.boundary import ArgumentError
 from carre.fields.field import Field, NoDenoiserError
 from carre.metric import AffineFrame, LowRankMetric
 from carre.networks import FilmMLP, MetricModel, UNet
 from carre.networks.model import round_weights
-from carre.networks.pointwise import is_one_value, is_transformed
+from carre.networks.pointwise import is_one_value
 
 # In units of the noise: below, σ is less than 0.7 of it, and there is nothing to be learned but noise [THEORY §11].
 LEAST_SCALE = 1.5**0.5

@@ -68,7 +68,9 @@ class ScoreField(Field):
         denoiser: ``(points, bandwidth) ↦ E[X | Y=y]``, a differentiable function of (n, dim) points and (n,)
             bandwidths that treats its points one by one; or a module, which is copied; or a field, whose
             denoiser is taken.
-        dim: The ambient dimension D; None asks the field.
+        dim: The ambient dimension D; None asks the field, or the shape of the samples.
+        sample_shape: What the denoiser sees instead of flat points, such as images (channels, height, width). A
+            denoiser with a ``sample_shape`` of its own, as `carre.DiffusionDenoiser`, is shown that.
         rank: Eigenpairs to keep; None computes the full Jacobian and keeps all.
         oversampling: Probes beyond the rank; None takes as many again as the rank.
         power_iterations: Products that sharpen the range before it is used.
@@ -92,6 +94,7 @@ class ScoreField(Field):
         denoiser: object,
         dim: int | None = None,
         *,
+        sample_shape: tuple[int, ...] | None = None,
         rank: int | None = None,
         oversampling: int | None = None,
         power_iterations: int = 1,
@@ -99,7 +102,7 @@ class ScoreField(Field):
         mode: str = "auto",
         chunk: int | None = None,
     ) -> None:
-        self._denoiser = Denoiser(denoiser, dim)
+        self._denoiser = Denoiser(denoiser, dim, sample_shape)
         self.dim = self._denoiser.dim
         if rank is not None and not 1 <= rank <= self.dim:
             raise ArgumentError("rank", f"lie between 1 and dim, {self.dim}, or be None for all", got=rank)

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.backend import untransformed
+from carre.backend.modes import differentiable
 from carre.boundary import ArgumentError, is_integer
 from carre.fields.field import Bandwidth, Field, MetricField, NoDenoiserError
 from carre.metric import ComplementMetric
+from carre.networks.denoisers import checked_mean, checked_shape, of_flat_points
 
 
 class Denoiser:
     """A function (y, σ) ↦ E[X | Y=y] of (n, dim) points and (n,) bandwidths, in the units of the data.
 
     A module is copied, frozen, and evaluated in the dtype and on the device of the points. Any other
-    function is called with the points as they are. Of a field, its own denoiser is taken.
+    function is called with the points as they are. Of a field, its own denoiser is taken. A denoiser that has a
+    ``sample_shape``, or is given one, sees samples (n, *sample_shape); any other one flat points.
 
     Example:
         >>> shrink = Denoiser(lambda points, bandwidth: points / (1 + bandwidth[:, None] ** 2), 2)
@@ -28,32 +32,33 @@ class Denoiser:
         tensor([[0.5000, 0.5000]])
     """
 
-    def __init__(self, source: object, dim: int | None) -> None:
+    def __init__(self, source: object, dim: int | None, sample_shape: tuple[int, ...] | None = None) -> None:
+        shape = getattr(source, "sample_shape", None) if sample_shape is None else checked_shape(sample_shape)
         if isinstance(source, MetricField):
             if dim not in (None, source.dim):
                 raise ArgumentError("dim", f"be that of the field, {source.dim}", got=dim)
-            dim, function = source.dim, source.denoise
-        elif isinstance(source, nn.Module):
-            function = copy.deepcopy(source).eval().requires_grad_(False)
-        elif callable(source):
-            function = source
-        else:
+            dim = source.dim
+        elif not callable(source):
             must = "be a function (points, bandwidth) → points, a module, or a field (a `Geometry` is one)"
             raise ArgumentError("denoiser", must, got=type(source).__name__)
+        elif dim is None and shape is not None:
+            dim = math.prod(shape)
         if dim is None or dim < 1:
-            raise ArgumentError("dim", "be the number of coordinates of a point, at least 1", got=str(dim))
+            must = "be the number of coordinates of a point, at least 1; or give sample_shape"
+            raise ArgumentError("dim", must, got=str(dim))
         self.dim: int = dim
-        self._function = cast(Callable[[Tensor, Tensor], Tensor], function)
+        function: Any = source
+        if isinstance(source, nn.Module):
+            function = copy.deepcopy(source).eval().requires_grad_(False)
+        is_field = isinstance(source, MetricField)
+        self._function = function.denoise if is_field else of_flat_points(function, sample_shape, dim)
         self._copies: dict[tuple[torch.device, torch.dtype], nn.Module] = {}
 
     def __call__(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> Float[Tensor, "n dim"]:
         """Estimate E[X | Y=y], and check the shape of the answer."""
-        mean = self._at(points)(points, bandwidth)
-        if not isinstance(mean, Tensor) or mean.shape != points.shape:
-            got = tuple(mean.shape) if isinstance(mean, Tensor) else type(mean).__name__
-            must = f"return one point per input, a tensor of shape {tuple(points.shape)}"
-            raise ArgumentError("denoiser", must, got=got)
-        return mean.to(points.dtype)
+        with differentiable(points):
+            mean = self._at(points)(points, bandwidth)
+        return checked_mean(mean, points).to(points.dtype)
 
     def _at(self, points: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         """Return the function in the dtype and on the device of the points, if it is a module."""
@@ -119,7 +124,9 @@ class SteinField(Field):
     Args:
         denoiser: ``(points, bandwidth) ↦ E[X | Y=y]``, a function of (n, dim) points and (n,) bandwidths; or a
             module, which is copied; or a field, whose denoiser is taken.
-        dim: The ambient dimension D; None asks the field.
+        dim: The ambient dimension D; None asks the field, or the shape of the samples.
+        sample_shape: What the denoiser sees instead of flat points, such as images (channels, height, width). A
+            denoiser with a ``sample_shape`` of its own, as `carre.DiffusionDenoiser`, is shown that.
         strength: λ in units of σ²: λ = strength·σ², so that λ|s|² is a number without units and G does not
             depend on those of the data. For the authors' fixed λ at one σ, take strength = λ/σ².
 
@@ -131,10 +138,17 @@ class SteinField(Field):
                  [0.0000, 0.1000]]])
     """
 
-    def __init__(self, denoiser: object, dim: int | None = None, *, strength: float = 1.0) -> None:
+    def __init__(
+        self,
+        denoiser: object,
+        dim: int | None = None,
+        *,
+        sample_shape: tuple[int, ...] | None = None,
+        strength: float = 1.0,
+    ) -> None:
         if not 0.0 <= strength < float("inf"):
             raise ArgumentError("strength", "be at least 0 and finite", got=strength)
-        self._denoiser = Denoiser(denoiser, dim)
+        self._denoiser = Denoiser(denoiser, dim, sample_shape)
         self.dim, self.strength = self._denoiser.dim, strength
 
     def _metric(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> ComplementMetric:

@@ -4,7 +4,7 @@ from carre.arguments import check_room
 from carre.fitting._fit import carry_out, expected_seconds, fit, seed_of, waiting
 from carre.fitting.plan import FitPlan, make_plan
 from carre.fitting.samples import Reading, accept_samples
-from carre.fitting.settings import METHODS, FitSettings, choose_device, of_flat_points
+from carre.fitting.settings import METHODS, FitSettings, choose_device
 
 __all__ = [
     "METHODS",
@@ -17,7 +17,6 @@ __all__ = [
     "expected_seconds",
     "fit",
     "make_plan",
-    "of_flat_points",
     "seed_of",
     "waiting",
 ]

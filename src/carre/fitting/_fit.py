@@ -133,7 +133,7 @@ def fit(
         method: ``"joint"`` (one stage, centered), ``"two-stage"`` (with ``denoiser``) or
             ``"uncentered"`` (the main text of the paper).
         denoiser: For the two-stage method, a callable ``(y, σ) ↦ E[X | Y=y]`` on tensors, in the units
-            and the shape of the data.
+            and the shape of the data, or in its own ``sample_shape``; of diffusion models a `carre.DiffusionDenoiser`.
         network: A module ``(y, σ) ↦ (mean, factor)`` to train instead of the default one. It sees
             centered points in isotropic units, flat also if they are images. Or, for images, a
             `carre.UNetSettings` with the sizes of the U-Net.

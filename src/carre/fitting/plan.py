@@ -19,9 +19,10 @@ from carre.backend.rows import Rows, Samples, in_blocks, row_hashes
 from carre.backend.surroundings import DrawingFrom
 from carre.boundary import LARGE, ArgumentError
 from carre.fields.neural import LEAST_SCALE, observed_scale
-from carre.fitting.settings import FitSettings, Shape, of_flat_points
+from carre.fitting.settings import FitSettings, Shape
 from carre.metric import AffineFrame
 from carre.networks import FrozenDenoiser, build_image_model, build_model
+from carre.networks.denoisers import of_flat_points
 from carre.networks.unet import UNet, UNetSettings
 from carre.toolkit.noise import NoiseEstimate, estimate_noise
 from carre.training import DataScale, ImageScale, TrainingConfig
@@ -174,7 +175,8 @@ class FitPlan:
             return copy.deepcopy(settings.own_network).to(device, torch.float32)
         mean: nn.Module | None = None
         if settings.denoiser is not None:
-            mean = FrozenDenoiser(of_flat_points(settings.denoiser, self.sample_shape), self.frame)
+            denoiser = of_flat_points(settings.denoiser, self.sample_shape, self.samples.shape[1])
+            mean = FrozenDenoiser(denoiser, self.frame)
         with_mean = settings.method != "uncentered"
         shared: dict[str, Any] = {"spread": self.scale.spread, "mean": mean, "with_mean": with_mean}
         with DrawingFrom(torch.Generator().manual_seed(self.seed)):
@@ -385,6 +387,13 @@ def _noise(settings: FitSettings, frame: AffineFrame, samples: Samples, *, is_im
 def _range(settings: FitSettings, frame: AffineFrame, scale: DataScale, noise: float) -> tuple[float, float]:
     """Return the range of scales in the units of the data; a default range is widened to hold a given bandwidth."""
     least = LEAST_SCALE * noise
+    # A diffusion model knows the scales that it was trained on.
+    known = getattr(settings.denoiser, "bandwidth_range", (0.0, math.inf))
+    for name, told in (("bandwidth", settings.bandwidth), ("bandwidth_range", settings.bandwidth_range)):
+        ends = [told] if isinstance(told, float) else told or known
+        if min(ends) < (1 - _SLACK) * known[0] or max(ends) > (1 + _SLACK) * known[1]:
+            must = f"lie in [{known[0]:.3g}, {known[1]:.3g}], where the denoiser was trained"
+            raise ArgumentError(name, must, got=told)
     if settings.bandwidth_range is not None:
         low, high = settings.bandwidth_range
         if low < (1 - _SLACK) * least:
@@ -394,8 +403,8 @@ def _range(settings: FitSettings, frame: AffineFrame, scale: DataScale, noise: f
     low, high = (frame.scale * edge for edge in scale.bandwidth_range())
     if settings.bandwidth is not None:
         low, high = min(low, settings.bandwidth / 2), max(high, 2 * settings.bandwidth)
-    low = max(math.hypot(low, noise), least)
-    return low, max(math.hypot(high, noise), 4 * low)
+    low = max(math.hypot(low, noise), least, known[0])
+    return low, min(max(math.hypot(high, noise), 4 * low), known[1])
 
 
 def _config(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.arguments import as_choice, as_device, check_arguments
@@ -18,7 +16,6 @@ from carre.networks import UNetSettings
 from carre.networks.model import BLOCKS
 from carre.toolkit.noise import noise_setting
 
-Denoiser = Callable[[Tensor, Tensor], Tensor]
 Shape = tuple[int, int, int]
 
 # Options of the network for tables, and what there is instead for images.
@@ -149,34 +146,3 @@ def choose_device(asked: str | torch.device | None, samples: Tensor) -> torch.de
         cuda = samples.device if samples.is_cuda else torch.device("cuda")
         return cuda if torch.cuda.is_available() else torch.device("cpu")
     return as_device(asked)
-
-
-class ImageDenoiser(nn.Module):
-    """A user's denoiser of images, as one of flat points."""
-
-    def __init__(self, denoiser: nn.Module, sample_shape: Shape) -> None:
-        super().__init__()
-        self.denoiser, self.sample_shape = denoiser, sample_shape
-
-    def forward(self, points: Float[Tensor, "n dim"], bandwidth: Float[Tensor, " n"]) -> Tensor:
-        """Estimate E[X | Y=y]."""
-        return _denoise_images(self.denoiser, self.sample_shape, points, bandwidth)
-
-
-def of_flat_points(denoiser: Denoiser, sample_shape: Shape | None) -> Denoiser:
-    """Let a user's denoiser see images where the samples are images.
-
-    Example:
-        >>> upside_down = of_flat_points(lambda images, bandwidth: images.flip(2), (1, 2, 1))
-        >>> upside_down(torch.tensor([[1.0, 2.0]]), torch.ones(1))
-        tensor([[2., 1.]])
-    """
-    if sample_shape is None:
-        return denoiser
-    if isinstance(denoiser, nn.Module):
-        return ImageDenoiser(denoiser, sample_shape)
-    return partial(_denoise_images, denoiser, sample_shape)
-
-
-def _denoise_images(denoiser: Denoiser, shape: Shape, points: Tensor, bandwidth: Tensor) -> Tensor:
-    return denoiser(points.reshape(-1, *shape), bandwidth).flatten(1)

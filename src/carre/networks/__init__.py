@@ -1,6 +1,7 @@
 """Function approximators: they know shapes, not losses."""
 
 from carre.arguments import check_room
+from carre.networks.denoisers import DiffusionDenoiser
 from carre.networks.film import FilmMLP, GatedBlock, LogBandwidthEmbedding, PlainBlock
 from carre.networks.model import (
     FactorNetwork,
@@ -14,6 +15,7 @@ from carre.networks.model import (
 from carre.networks.unet import UNet, UNetSettings
 
 __all__ = [
+    "DiffusionDenoiser",
     "FactorNetwork",
     "FilmMLP",
     "FrozenDenoiser",

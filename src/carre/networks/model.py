@@ -15,9 +15,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from carre.arguments import as_choice
+from carre.backend.modes import differentiable
 from carre.boundary import ArgumentError, checked_integer
 from carre.matching import denoise_along
 from carre.metric import AffineFrame
+from carre.networks.denoisers import checked_mean
 from carre.networks.film import FilmMLP, GatedBlock, PlainBlock
 from carre.networks.pointwise import times
 from carre.networks.unet import Convolution, UNet, UNetSettings
@@ -144,11 +146,10 @@ class FrozenDenoiser(nn.Module):
         frame = AffineFrame(self.center, self.scale, self.basis).to(points.dtype)
         off = torch.autocast(points.device.type, enabled=False)
         with off, torch.set_grad_enabled(torch.is_grad_enabled() and points.requires_grad):
-            mean = self.denoiser(frame.decode(points).to(dtype), (bandwidth * self.scale).to(dtype))
-            if mean.shape != (points.shape[0], self.center.shape[0]):
-                shape = (len(points), len(self.center))
-                raise ArgumentError("denoiser", f"return one point per input, of shape {shape}", got=tuple(mean.shape))
-            return frame.encode(mean.to(points.dtype))
+            given = frame.decode(points).to(dtype)
+            with differentiable(points):
+                mean = self.denoiser(given, (bandwidth * self.scale).to(dtype))
+            return frame.encode(checked_mean(mean, given).to(points.dtype))
 
 
 class MetricModel(nn.Module):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional
 
-from carre.backend.modes import are_fused, are_tangents_constant
+from carre.backend.modes import are_fused, are_tangents_constant, is_transformed
 
 _EPSILON = 1e-5
 
@@ -26,12 +26,6 @@ def is_one_value(vector: Float[Tensor, " n"]) -> bool:
     # The stride first: an exported program must not depend on how many points there are.
     is_expanded = vector.stride(0) == 0 and vector.shape[0] > 1
     return is_expanded and not (vector.requires_grad or is_transformed(vector))
-
-
-def is_transformed(tensor: Tensor) -> bool:
-    """Say whether a tensor is differentiated forward, or wrapped by a transformation of `torch.func`."""
-    is_wrapped: bool = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-    return is_wrapped or forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
 
 
 def layer_norm(

@@ -15,11 +15,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from carre.backend.modes import is_transformed
 from carre.boundary import ArgumentError, as_count, is_integer
 from carre.networks.film import LogBandwidthEmbedding
 from carre.networks.pointwise import (
     is_one_value,
-    is_transformed,
     layer_norm,
     make_dual,
     modulated_activation,

@@ -19,10 +19,10 @@ from carre.backend.surroundings import DrawingFrom
 from carre.boundary import ArgumentError, is_integer
 from carre.fields import NeuralField
 from carre.files import check_memory, reason
-from carre.fitting import of_flat_points
 from carre.geometry import Geometry
 from carre.metric import AffineFrame
 from carre.networks import FrozenDenoiser, MetricModel, rebuild_model
+from carre.networks.denoisers import of_flat_points
 from carre.training.checkpoint import state_of
 
 HALF_PRECISION = {"float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -286,8 +286,8 @@ def rebuild(
     with DrawingFrom(torch.Generator()):
         model = copy.deepcopy(network) if network is not None else rebuild_model(plan["architecture"])
     if denoiser is not None and isinstance(model, MetricModel):
-        mean = FrozenDenoiser(of_flat_points(denoiser, sample_shape), frame)
-        model = MetricModel(mean, model.factor, architecture=model.architecture)
+        of_points = of_flat_points(denoiser, sample_shape, len(frame.center))
+        model = MetricModel(FrozenDenoiser(of_points, frame), model.factor, architecture=model.architecture)
     model = model.to("cpu", torch.float32)
     weights = {name.removeprefix(_MODEL): value for name, value in tensors.items() if name.startswith(_MODEL)}
     _fill(model, weights, _ARCHITECTURE if plan["needs"] is None else f"{plan['needs']} that was given")

@@ -15,8 +15,9 @@ from carre.boundary import ArgumentError, checked_integer
 from carre.fields import Bandwidth, DataField, MetricField
 from carre.toolkit.geodesic import Geodesic, warn_of_moving
 from carre.toolkit.landing import lengths, pull
-from carre.toolkit.path import Path, bases_along, checked_nodes, draw_curves, examine, leaving, polar_factor, projected
+from carre.toolkit.path import Path, bases_along, checked_nodes, draw_curves, examine, leaving
 from carre.toolkit.question import ask, ask_pairs
+from carre.toolkit.tangent import polar_factor, projected
 
 _LANDINGS = 3
 

@@ -25,14 +25,12 @@ from carre.toolkit.path import (
     evenly_spaced,
     examine,
     examine_landed,
-    inverse_of_second_differences,
     leaving,
     one_by_one,
-    projected,
     rows_of,
-    straightening_step,
 )
 from carre.toolkit.question import Pairs, Question, check_number
+from carre.toolkit.tangent import inverse_of_second_differences, projected, straightening_step
 
 # Coarse curves only show the finer ones the way.
 _COARSE_SWEEPS = 5

@@ -18,9 +18,9 @@ from carre.metric import Metric
 from carre.neighbors import NeighborIndex, build_index
 from carre.neighbors.index import checked_count
 from carre.toolkit.landing import land, lengths
-from carre.toolkit.path import evenly_spaced, stay, straightening_step
+from carre.toolkit.path import evenly_spaced, stay
 from carre.toolkit.question import Question, accepted, ask, bare, samples_of
-from carre.toolkit.tangent import TANGENT_ABOVE
+from carre.toolkit.tangent import TANGENT_ABOVE, straightening_step
 
 # Eigenvalues far above the ridge count as tangent, also the 0.36 across an edge of the data; those far below as normal.
 _RIDGE = 0.05

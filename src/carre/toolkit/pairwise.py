@@ -28,6 +28,8 @@ _BYTES_PER_PAIR = 400
 _NODES, _MOST_TURNING = (9, 17, 33), 0.5
 # More pairs go over the samples, unless geodesics are asked for; some are drawn beside, to see how far off that is.
 _FEW, _N_COMPARED, _LARGEST_DEVIATION = 1000, 32, 0.02
+# Of those, pairs with hardly a sample between them whose way bends are drawn, the most bent ones.
+_FEW_BETWEEN, _MOST_NEAR, _NEAR_SWEEPS = 3, 64, 20
 
 
 @torch.no_grad()
@@ -113,12 +115,22 @@ def distances(
     )
     warn_of_moving(is_moving, max_sweeps)
     if over_samples and method is None:
+        drawn = replace(ways, over_samples=False)
+
+        def shortest(some: Tensor, drawn: _Ways = drawn) -> Tensor:
+            i, j = rows[some], columns[some]
+            return drawn.lengths(first[i], second[j], sigma.expand(len(i)), routes[some], weights[some])[0]
+
+        # Near pairs have no samples between them that a way could take: they are drawn.
+        bends = found[rows, columns] / lengths(first[rows] - second[columns])
+        is_near = ((routes >= 0).sum(1) <= _FEW_BETWEEN) & bends.isfinite() & (bends > 1 + _LARGEST_DEVIATION)
+        near = torch.where(is_near, bends, 0.0).topk(min(_MOST_NEAR, len(rows))).indices
+        near = near[is_near[near]]
+        if len(near) > 0:
+            few = replace(drawn, geodesic=replace(geodesic, max_sweeps=min(max_sweeps, _NEAR_SWEEPS)))
+            found[rows[near], columns[near]] = torch.minimum(found[rows[near], columns[near]], shortest(near, few))
         some = torch.linspace(0, len(rows) - 1, _N_COMPARED, device=rows.device).long()
-        i, j = rows[some], columns[some]
-        beside = replace(ways, over_samples=False)
-        _warn_of_deviation(
-            found[i, j], beside.lengths(first[i], second[j], sigma.expand(len(i)), routes[some], weights[some])[0]
-        )
+        _warn_of_deviation(found[rows[some], columns[some]], shortest(some))
     return question.given.restore_between(torch.maximum(found, found.mT) if others is None else found, goals)
 
 

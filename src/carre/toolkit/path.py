@@ -31,8 +31,6 @@ _LARGEST_SAGITTA = 1 / 8
 _LEAST_JUMP, _SURE_JUMP = 1.5, 10.0
 # In σ: inner nodes are landed, or nearly.
 _LARGEST_DISTANCE, FAR = 3.0, 2.0
-# Directions of two tangent spaces that are at right angles have nothing in common.
-_RIGHT_ANGLE = 1e-6
 # Of paths, nodes and coordinates, in a picture.
 _MOST_DRAWN = (12, 33, 4096)
 # What a path knows of each of its curves, as tensors.
@@ -461,56 +459,6 @@ def bases_along(
     width = max(1, int(dimension.max()))
     is_tangent = torch.arange(width, device=nodes.device) < dimension[:, None]
     return spectrum.vectors[..., :width].reshape(*nodes.shape, -1) * is_tangent[:, None, None]
-
-
-def projected(
-    basis: Float[Tensor, "*batch dim d"], vectors: Float[Tensor, "*batch dim"]
-) -> Float[Tensor, "*batch dim"]:
-    """Compute UUᵀv, for one vector and one basis of a tangent space each."""
-    return torch.einsum("...da,...a->...d", basis, torch.einsum("...da,...d->...a", basis, vectors))
-
-
-def polar_factor(matrices: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
-    """Compute the orthogonal matrix nearest to each; directions that a matrix sends to zero stay there.
-
-    Example:
-        >>> polar_factor(torch.tensor([[2.0, 0.0], [0.0, 0.5]]))
-        tensor([[1., 0.],
-                [0., 1.]])
-    """
-    left, values, right = torch.linalg.svd(matrices)
-    rotations: Tensor = (left * (values > _RIGHT_ANGLE)[..., None, :]) @ right
-    return rotations
-
-
-def straightening_step(
-    curve: Float[Tensor, "p n dim"], bases: Float[Tensor, "p inner dim d"]
-) -> tuple[Float[Tensor, "p inner dim"], Float[Tensor, " p"]]:
-    """Compute the step of the inner nodes that would straighten curves if the data were flat, with even spaces.
-
-    Returns also its largest length in units of the mean segment.
-    """
-    force = curve[:, 2:] - 2 * curve[:, 1:-1] + curve[:, :-2]
-    wanted = torch.einsum("pnda,pnd->pna", bases, force)
-    # Where the data bend, UᵀU is short of a rotation. The rotation makes the step exact on whatever can be unrolled.
-    carried = [torch.eye(bases.shape[-1]).to(curve).expand(len(curve), -1, -1)]
-    for turn in polar_factor(bases[:, :-1].mT @ bases[:, 1:]).unbind(1):
-        carried.append(carried[-1] @ turn)
-    unrolled = torch.stack(carried, 1)
-    alike = torch.einsum("pnab,pnb->pna", unrolled, wanted)
-    solved = torch.einsum("nm,pma->pna", inverse_of_second_differences(force), alike)
-    # Directions that are lost on the way are on their own.
-    lost = wanted - torch.einsum("pnba,pnb->pna", unrolled, alike)
-    move = torch.einsum("pnda,pna->pnd", bases, torch.einsum("pnba,pnb->pna", unrolled, solved) + lost / 2)
-    segment = lengths(curve.diff(dim=1)).mean(-1)
-    return move, lengths(move).amax(-1) / segment.clamp_min(torch.finfo(segment.dtype).tiny)
-
-
-def inverse_of_second_differences(inner: Float[Tensor, "p inner dim"]) -> Float[Tensor, "inner inner"]:
-    """Invert the matrix that takes inner nodes to 2x_k − x_{k+1} − x_{k−1}, with zeros beyond the ends."""
-    place = torch.arange(1, inner.shape[1] + 1, dtype=inner.dtype, device=inner.device)
-    nearer, farther = torch.minimum(place[:, None], place), torch.maximum(place[:, None], place)
-    return nearer * (1 - farther / (inner.shape[1] + 1))
 
 
 def checked_nodes(n_nodes: Any) -> int:

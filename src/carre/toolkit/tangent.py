@@ -1,4 +1,4 @@
-"""Tangent spaces: bases, projections, angles between them."""
+"""Tangent spaces: bases, projections, angles between them, and steps of curves from one to the next."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from carre.backend import Progress
 from carre.fields import Bandwidth, DataField, MetricField
 from carre.metric import Metric, principal_angles
 from carre.metric.metric import checked_dimension
+from carre.toolkit.landing import lengths
 from carre.toolkit.question import Question, ask
 
 # At an edge of the data the eigenvalue across it falls to 1 − 2/π = 0.36; gradients should not lose that direction.
 TANGENT_ABOVE = 1 / 3
+# Directions of two tangent spaces that are at right angles have nothing in common.
+_RIGHT_ANGLE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,3 +226,53 @@ def tangent_angles(
         return principal_angles(here, there)
 
     return question.answer(part, partners, progress=progress)
+
+
+def projected(
+    basis: Float[Tensor, "*batch dim d"], vectors: Float[Tensor, "*batch dim"]
+) -> Float[Tensor, "*batch dim"]:
+    """Compute UUᵀv, for one vector and one basis of a tangent space each."""
+    return torch.einsum("...da,...a->...d", basis, torch.einsum("...da,...d->...a", basis, vectors))
+
+
+def polar_factor(matrices: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
+    """Compute the orthogonal matrix nearest to each; directions that a matrix sends to zero stay there.
+
+    Example:
+        >>> polar_factor(torch.tensor([[2.0, 0.0], [0.0, 0.5]]))
+        tensor([[1., 0.],
+                [0., 1.]])
+    """
+    left, values, right = torch.linalg.svd(matrices)
+    rotations: Tensor = (left * (values > _RIGHT_ANGLE)[..., None, :]) @ right
+    return rotations
+
+
+def straightening_step(
+    curve: Float[Tensor, "p n dim"], bases: Float[Tensor, "p inner dim d"]
+) -> tuple[Float[Tensor, "p inner dim"], Float[Tensor, " p"]]:
+    """Compute the step of the inner nodes that would straighten curves if the data were flat, with even spaces.
+
+    Returns also its largest length in units of the mean segment.
+    """
+    force = curve[:, 2:] - 2 * curve[:, 1:-1] + curve[:, :-2]
+    wanted = torch.einsum("pnda,pnd->pna", bases, force)
+    # Where the data bend, UᵀU is short of a rotation. The rotation makes the step exact on whatever can be unrolled.
+    carried = [torch.eye(bases.shape[-1]).to(curve).expand(len(curve), -1, -1)]
+    for turn in polar_factor(bases[:, :-1].mT @ bases[:, 1:]).unbind(1):
+        carried.append(carried[-1] @ turn)
+    unrolled = torch.stack(carried, 1)
+    alike = torch.einsum("pnab,pnb->pna", unrolled, wanted)
+    solved = torch.einsum("nm,pma->pna", inverse_of_second_differences(force), alike)
+    # Directions that are lost on the way are on their own.
+    lost = wanted - torch.einsum("pnba,pnb->pna", unrolled, alike)
+    move = torch.einsum("pnda,pna->pnd", bases, torch.einsum("pnba,pnb->pna", unrolled, solved) + lost / 2)
+    segment = lengths(curve.diff(dim=1)).mean(-1)
+    return move, lengths(move).amax(-1) / segment.clamp_min(torch.finfo(segment.dtype).tiny)
+
+
+def inverse_of_second_differences(inner: Float[Tensor, "p inner dim"]) -> Float[Tensor, "inner inner"]:
+    """Invert the matrix that takes inner nodes to 2x_k − x_{k+1} − x_{k−1}, with zeros beyond the ends."""
+    place = torch.arange(1, inner.shape[1] + 1, dtype=inner.dtype, device=inner.device)
+    nearer, farther = torch.minimum(place[:, None], place), torch.maximum(place[:, None], place)
+    return nearer * (1 - farther / (inner.shape[1] + 1))

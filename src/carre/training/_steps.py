@@ -31,7 +31,7 @@ from carre.matching.bandwidths import stratified_levels
 from carre.networks import MetricModel
 from carre.training._weights import prepare_weights
 from carre.training.config import TrainingConfig
-from carre.training.objective import Objective, probe_above
+from carre.training.objective import Objective, probe_above, probed
 
 _GRAPH_WARMUP = 3
 # Of the points that the factor alone is taught at, these are clean.
@@ -152,22 +152,13 @@ class Stepper:
         model, y, s = self.weights.module, batch.points, batch.bandwidth
         if self.probing is None:
             return *model(y, s), None
-        if self.probing == "backward":
-            # The network gets a copy: it may write into its input, which a leaf of the graph would not allow.
-            leaf = y.detach().requires_grad_()
-            mean, factor = model(leaf.clone(), s)
-            vectors, products = backward_probe(mean, leaf, generator=self.generator)
-        elif isinstance(model, MetricModel) and model.mean is not None:
-            mean, factor, vectors, products = model.along(y, s, self._vectors)
-        else:
-            # A network of somebody's own is asked twice: what lies in the range is known after the first time. As it
-            # will be asked when it is trained, so that no running statistics change.
-            mean, factor = model(y.clone(), s)
-            vectors = self._vectors(factor)
-            with torch.no_grad():
-                products = denoise_along(lambda point, sigma: model.eval()(point, sigma)[0], y, s, vectors)[1]
-            model.train()
         weight = self.config.jacobian_weight
+        if self.probing == "forward":
+            return probed(model, batch, self._vectors, weight)
+        # The network gets a copy: it may write into its input, which a leaf of the graph would not allow.
+        leaf = y.detach().requires_grad_()
+        mean, factor = model(leaf.clone(), s)
+        vectors, products = backward_probe(mean, leaf, generator=self.generator)
         return mean, factor, None if products is None else JacobianProbe(vectors, products.float(), weight)
 
     def _vectors(self, factor: Tensor) -> Float[Tensor, "batch dim"]:

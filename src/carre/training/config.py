@@ -13,7 +13,7 @@ from torch import Tensor
 from carre.backend.rows import Samples, in_blocks
 from carre.boundary import ArgumentError
 from carre.neighbors import TorchIndex
-from carre.training.objective import BalancedScales
+from carre.training.objective import JACOBIAN_WEIGHT, PROBE_FLOOR, BalancedScales
 
 _N_QUERIES = 512
 _N_NEIGHBORS = 10
@@ -107,9 +107,9 @@ class TrainingConfig:
     batch_size: int = 256
     n_references: int = 2048
     n_draws: int = 8
-    jacobian_weight: float = 10.0
+    jacobian_weight: float = JACOBIAN_WEIGHT
     probes: str = "range"
-    probe_floor: float = 0.1
+    probe_floor: float = PROBE_FLOOR
     learning_rate: float = 2e-3
     warmup: int = 100
     betas: tuple[float, float] = (0.9, 0.99)

@@ -206,7 +206,7 @@ class _Run:
         # Read at once, so that a file of another run is refused before anything is computed.
         stored = None if checkpoint is None else everyone.agreed(lambda: checkpoint.read(facts))
         everyone.copy_first_(_tensors_of(task.model))
-        self.history, self.best = History(), dict[str, Tensor]()
+        self.history, self.best = History(trains_mean=task.objective.train_mean), dict[str, Tensor]()
         self.evidence = Evidence()
         seed = everyone.seed(task.config.seed)
         self.generator = torch.Generator(task.samples.device).manual_seed(seed)
@@ -336,8 +336,8 @@ class _Run:
         if schedule.settled is None and spent < schedule.decay_from:
             history.gained, history.gained_noise = found.value, found.noise
             # Where a kernel sees more than the network, the network has only to find it: long plateaus are usual.
-            is_ahead = linear_phase(history) is None
             # A mean that is given, or none of the points, has no linear phase to leave; nor has flat data.
+            is_ahead = not history.trains_mean or linear_phase(history) is None
             has_phase = self.task.objective.train_mean and bool(evaluation.gain) and not config.fills_hull
             is_clear = not has_phase or evaluation.drop >= CLEAR_DROP
             if config.until_done and is_ahead and is_done(config, history.steps, found, is_clear=is_clear):

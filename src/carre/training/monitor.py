@@ -127,6 +127,7 @@ class History:
         gained: What half more steps had brought when the learning rate began to fall to zero, in nats per sample; None
             where training was too short to say.
         gained_noise: The standard error of that.
+        trains_mean: Whether the denoiser was trained, too; a frozen one is what it was.
 
     Example:
         >>> first = Evaluation(50, 1.0, 0.9, 0.4, -0.2, gain=(0.1,))
@@ -144,6 +145,7 @@ class History:
     kept: int = -1
     gained: float | None = None
     gained_noise: float | None = None
+    trains_mean: bool = True
 
     def __repr__(self) -> str:
         return f"History({self.steps:,} steps in {self.seconds:.0f} s, ended: {self.stop_reason or 'not yet'})"
@@ -188,7 +190,7 @@ class History:
 
 
 def linear_phase(history: History) -> str | None:
-    """Say that training stopped in its linear phase, if it did.
+    """Say that training stopped in its linear phase, if it did; or that a frozen denoiser is in it.
 
     Until the denoiser leaves that phase, G is nearly a perfect projector on the linear hull, one or
     more dimensions too many. Flat data have no gain to be had; so the gain is held against that of
@@ -203,10 +205,14 @@ def linear_phase(history: History) -> str | None:
     """
     for sigma, kernel, learned in zip(history.bandwidths, history.kernel_gain, history.gain, strict=False):
         if kernel > _VISIBLE_GAIN and learned < max(0.5 * kernel, kernel - _MISSED_GAIN):
+            whose = "training stopped" if history.trains_mean else "the denoiser that was given is"
+            remedy = "train longer (raise max_steps or max_seconds)"
+            if not history.trains_mean:
+                remedy = "no step of this fit changes that: train the denoiser longer, or fit with method='joint'"
             return (
-                f"training stopped in its linear phase: at σ = {sigma:.3g} the "
+                f"{whose} in its linear phase: at σ = {sigma:.3g} the "
                 f"denoiser gains {learned:.2f} dimensions over a linear one where a kernel gains {kernel:.2f}. "
-                "Dimensions will be too high; train longer (raise max_steps or max_seconds)"
+                f"Dimensions will be too high; {remedy}"
             )
     return None
 

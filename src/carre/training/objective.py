@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -11,9 +12,20 @@ from torch import Tensor, nn
 
 from carre.backend.rows import Samples
 from carre.boundary import ArgumentError
-from carre.matching import BandwidthDistribution, JacobianProbe, Perturbation, denoising_loss, metric_matching_loss
+from carre.matching import (
+    BandwidthDistribution,
+    JacobianProbe,
+    Perturbation,
+    denoise_along,
+    denoising_loss,
+    metric_matching_loss,
+    vectors_in_range,
+)
 from carre.metric import LowRankMetric
+from carre.networks import MetricModel
 
+# What agreement with the Jacobian of the denoiser counts, and the least α of the vectors v = Fᵀξ + αη.
+JACOBIAN_WEIGHT, PROBE_FLOOR = 10.0, 0.1
 # Samples whose inner products the variances come from: a weight need not be exact.
 _N_SAMPLES = 1024
 # Variances below this share of the largest are rounding.
@@ -81,11 +93,18 @@ class Objective:
         return LowRankMetric(factor * (1 - floor).sqrt()[:, None, None]), floor
 
     def __call__(
-        self, model: nn.Module, batch: Perturbation
+        self, model: nn.Module, batch: Perturbation, *, generator: torch.Generator | None = None
     ) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
-        """Return the denoising loss, weighted to be of order one at every σ, and the metric loss per row."""
-        mean, factor = model(batch.points, batch.bandwidth)
-        return self.losses(mean, factor, batch)
+        """Return the denoising loss, weighted to be of order one at every σ, and the metric loss per row.
+
+        The metric follows the Jacobian of the mean, as it does in `train` with the defaults of `TrainingConfig`.
+        """
+        if not self.centered or self.function is not None:
+            mean, factor = model(batch.points, batch.bandwidth)
+            return self.losses(mean, factor, batch)
+        choose = partial(vectors_in_range, floor=PROBE_FLOOR, generator=generator)
+        mean, factor, probe = probed(model, batch, choose, JACOBIAN_WEIGHT)
+        return self.losses(mean, factor, batch, probe)
 
     def losses(
         self,
@@ -110,6 +129,25 @@ class Objective:
             metric_loss = metric_loss + 2 * floor * metric.trace()
         metric_loss = metric_loss / metric.rank
         return mean_loss, metric_loss if self.balance is None else self.balance(batch.bandwidth) * metric_loss
+
+
+def probed(
+    model: nn.Module, batch: Perturbation, choose: Callable[[Tensor], Tensor], weight: float
+) -> tuple[Tensor | None, Tensor, JacobianProbe | None]:
+    """Ask a model for mean and factor, and its mean what it makes of vectors chosen when the factor is known."""
+    y, s = batch.points, batch.bandwidth
+    if isinstance(model, MetricModel) and model.mean is not None:
+        mean, factor, vectors, products = model.along(y, s, choose)
+    else:
+        # A network of somebody's own is asked twice: what lies in the range is known after the first time. As it
+        # will be asked when it is trained, so that no running statistics change.
+        was_training = model.training
+        mean, factor = model(y.clone(), s)
+        vectors = choose(factor)
+        with torch.no_grad():
+            products = denoise_along(lambda point, sigma: model.eval()(point, sigma)[0], y, s, vectors)[1]
+        model.train(was_training)
+    return mean, factor, None if products is None else JacobianProbe(vectors, products.float(), weight)
 
 
 def probe_above(probe: JacobianProbe | None, floor: Float[Tensor, " batch"] | None) -> JacobianProbe | None:
