@@ -82,7 +82,7 @@ def test_the_geometry_of_digits_knows_where_digits_are(tmp_path):
 @pytest.mark.slow
 def test_the_two_angles_of_the_toy_molecule_are_found(tmp_path):
     found = run("alanine_dipeptide", tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == pictures_of("alanine_dipeptide", "denoiser")
+    assert {path.name for path in tmp_path.iterdir()} == pictures_of("alanine_dipeptide")
     assert found["estimate"].value == 2
     assert (np.median(found["learned"], axis=0) < [10, 20]).all()
     assert (np.median(found["chance"], axis=0) > 60).all()

@@ -81,22 +81,3 @@ def write(file: Path, text: str) -> None:
         os.replace(partial, file)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def fill(page: Path, mark: str, text: str) -> None:
-    """Write what was measured into a page, between two marks.
-
-    Example:
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     page = Path(folder, "page.md")
-        ...     _ = page.write_text("<!-- speed -->\\nold\\n<!-- end of speed -->\\n")
-        ...     fill(page, "speed", "new\\n")
-        ...     page.read_text()
-        '<!-- speed -->\\nnew\\n<!-- end of speed -->\\n'
-    """
-    before, begin, rest = page.read_text(encoding="utf-8").partition(f"<!-- {mark} -->\n")
-    _, end, after = rest.partition(f"<!-- end of {mark} -->")
-    if not (begin and end):
-        raise ValueError(f"{page.name} must have the marks <!-- {mark} --> and <!-- end of {mark} -->")
-    write(page, before + begin + text + end + after)

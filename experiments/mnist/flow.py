@@ -45,7 +45,7 @@ class Curves:
             left = torch.linalg.vector_norm(end - trace[:, -1], dim=-1) / chord
         whole = Path.through(torch.cat([trace, end[:, None]], 1))
         raw = Path.through(trace).resample(n_nodes).nodes
-        return cls(raw, whole.resample(n_nodes).nodes, left, whole.length() / chord)
+        return cls(raw, whole.resample(n_nodes).nodes, left, whole.polygon_length() / chord)
 
 
 def join(field: MetricField, start: Tensor, end: Tensor, method: Method, n_nodes: int) -> Curves:

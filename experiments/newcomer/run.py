@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from experiments.measures.command import check_folder, fill, write
+from experiments.measures.command import check_folder, write
+from experiments.measures.pages import fill_pages
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -35,7 +36,7 @@ ANALYST = {
     "path": "path model 0 17 --data wine.csv --out path.csv",
     "report": "report model wine.csv -o report.html",
 }
-SCRIPTS = {"researcher": (TUTORIALS / "denoiser.py", "diffusers"), "geometer": (TUTORIALS / "shape.py", None)}
+SCRIPTS = {"researcher": (TUTORIALS / "denoiser.py", "diffusers"), "geometer": (TUTORIALS / "geometers_shape.py", None)}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -51,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         results = measure(Path(folder))
     write(arguments.out / "results.json", json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     if arguments.out == HERE:
-        fill(HERE / "README.md", "newcomers", table(results))
+        fill_pages([HERE / "README.md"], {"newcomers": lambda found: table(found).splitlines()}, results)
     print(table(results))
     return 0
 

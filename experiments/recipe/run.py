@@ -40,7 +40,8 @@ from carre.metric import projector_distance
 from carre.neighbors import TorchIndex
 from carre.training import TrainingDivergedError
 from experiments.measures.accuracy import grid_search, oracle_errors
-from experiments.measures.command import check_folder, checked_device, fill, write
+from experiments.measures.command import check_folder, checked_device, write
+from experiments.measures.pages import fill_pages
 from experiments.measures.speed import hardware
 from experiments.recipe.shapes import SHAPES, Drawn, Shape
 from experiments.recipe.table import summary, tables
@@ -247,7 +248,8 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         write(file, json.dumps(results, indent=1) + "\n")
     write(arguments.out / "tables.md", tables(results))
     if arguments.out == Path(__file__).parent:
-        fill(Path(__file__).parents[2] / "README.md", "summary", summary(results))
+        front = Path(__file__).parents[2] / "README.md"
+        fill_pages([front], {"summary": lambda found: summary(found).splitlines()}, results)
     return results
 
 

@@ -6,9 +6,10 @@ import difflib
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 _MOST_ROWS, _MOST_COMPARED = 5, 10_000
 # Control characters but the tab and the new line, and those that change the direction of writing or show nothing.
@@ -65,9 +66,12 @@ def infinite_cells(values: np.ndarray, columns: Any = None, index: Any = None) -
         index: The labels of the rows, in the same way.
 
     Example:
+        >>> import numpy as np
         >>> infinite_cells(np.array([[0.0, 1.0], [np.inf, np.nan]]), ["x", "y"])
         "2 cells that are not, in 1 row (1, from 0): the first is infinite, in column 'x'"
     """
+    import numpy as np  # noqa: PLC0415  (the command's help does not wait for it)
+
     bad = ~np.isfinite(values)
     rows, count = np.flatnonzero(bad.any(1)), int(bad.sum())
     column = int(bad[rows[0]].argmax())

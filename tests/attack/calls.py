@@ -171,6 +171,7 @@ FIELDS = {
     "ScoreField.trace": _of("self=score", *_AT, "generator=none", n_probes=4),
     "SteinField": _of(denoiser=onto_sphere, dim=3, sample_shape=(3,), strength=1.0),
     "SteinField.score": _of("self=stein", *_AT),
+    "Local.column_shares": _of("self=local", dimension=1),
     "Local.gamma": _of("self=local", centered=True),
     "Local.gradient": _of("self=local", function=linear, dimension=1),
     "Local.tangent_basis": _of("self=local", dimension=1),

@@ -29,11 +29,13 @@ _INNER = """
     DataScale.balance DataScale.batch_size DataScale.evaluations DataScale.fills DataScale.harder
     DataScale.learning_rate DataScale.max_steps DataScale.mixed_precision DataScale.n_references
     DataScale.polish_batch DataScale.rank DataScale.round_steps DataScale.width DataScale.worth Flow.draw
-    FrozenDenoiser.train Geodesic.draw Geometry.accept Geometry.scale_at ImageScale.balance ImageScale.batch_size
+    FrozenDenoiser.train Geodesic.draw
+    Geodesic.first_curves Geodesic.shorten Geometry.accept Geometry.scale_at ImageScale.balance ImageScale.batch_size
     ImageScale.evaluations ImageScale.harder ImageScale.learning_rate ImageScale.max_steps ImageScale.mixed_precision
     ImageScale.n_references ImageScale.polish_batch MetricModel.along FactorNetwork.envelope Neighbors.to
     NeuralField.points_at_once Objective.above_floor Objective.image Objective.losses Path.in_units
-    Perturbation.centered Perturbation.image SampleGraph.curves Straight.draw TangentFrame.project Thread.draw
+    Perturbation.centered Perturbation.image SampleGraph.along SampleGraph.curves
+    SampleGraph.doubtful SampleGraph.routes Straight.draw TangentFrame.project Thread.draw
     TorchIndex.search_wide rebuild_model trusted likely_steps seconds_per_step ScaleProfile.picture Asked.at
     Asked.of MapTask.begin MapTask.check MapTask.plan MapTask.run MapTask.write Source.blocks Source.of_shard
     map_in_processes

@@ -42,17 +42,17 @@ def test_what_is_no_span_of_time_is_refused(text):
 
 def test_pairs_are_rows():
     rows = Rows(np.zeros((20, 1)), ["x"], {})
-    assert pair_of("--pair", "3, 17", rows) == (3, 17)
+    assert pair_of("--pair", "3, 17", rows, None) == (3, 17)
     with pytest.raises(ValueError, match="--pair must be row numbers from 0 to 19; got 20"):
-        pair_of("--pair", "3,20", rows)
+        pair_of("--pair", "3,20", rows, None)
     whole = Rows(np.zeros((3, 1)), ["x"], {}, np.array([0, 2, 5]), 7)
-    assert pair_of("--pair", "2,5", whole) == (1, 2)
+    assert pair_of("--pair", "2,5", whole, None) == (1, 2)
     with pytest.raises(ValueError, match="--pair must be rows without missing cells; row 4 was left out"):
-        pair_of("--pair", "2,4", whole)
+        pair_of("--pair", "2,4", whole, None)
     with pytest.raises(ValueError, match="row 6 was left out"):
-        pair_of("--pair", "2,6", whole)
+        pair_of("--pair", "2,6", whole, None)
     with pytest.raises(ValueError, match="--pair must be row numbers from 0 to 6; got 7"):
-        pair_of("--pair", "2,7", whole)
+        pair_of("--pair", "2,7", whole, None)
 
 
 def test_json_knows_neither_nan_nor_infinity_nor_paths(capsys, tmp_path):

@@ -146,7 +146,20 @@ def test_a_column_called_time_is_not_lost(run, tmp_path, circle):
     carre.data.write_table(tmp_path / "timed.csv", {"time": circle[:, 0], "y": circle[:, 1]})
     carre.save(replace(carre.load("./unnamed"), feature_names=("time", "y")), tmp_path / "timed")
     out = tmp_path / "path.csv"
-    run("path", tmp_path / "timed", 0, 1, "--data", tmp_path / "timed.csv", "--nodes", 2, "--out", out)
+    run(
+        "path",
+        tmp_path / "timed",
+        0,
+        1,
+        "--data",
+        tmp_path / "timed.csv",
+        "--nodes",
+        2,
+        "--out",
+        out,
+        "--method",
+        "straight",
+    )
     table = load_table(out)
     assert table.names == ("time", "y", "time_along")
     np.testing.assert_allclose(table.values[:, 0], circle[:2, 0], atol=1e-6)

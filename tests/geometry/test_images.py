@@ -125,7 +125,7 @@ def test_the_way_of_a_descent_is_a_film(geometry, images):
 
 
 def test_paths_between_single_images_keep_flat_nodes_that_unfold(geometry, images):
-    short = carre.Geodesic(max_sweeps=1, dimension=2)
+    short = carre.Geodesic(max_sweeps=1, dimension=2, ends="given")
     path = geometry.path(images[0], images[1], method=short, n_nodes=3)
     assert path.nodes.shape == (1, 3, 40)
     unfolded = geometry.to_images(path)

@@ -93,7 +93,11 @@ def test_every_tool_is_asked_here():
     methods = {name for name, value in vars(carre.Geometry).items() if inspect.isfunction(value)}
     asked = {name.split()[0] for name in SCALARS | AS_VECTORS | AS_BASES}
     below = {"curvature", "transport"}
-    assert methods & set(toolkit.__all__) - asked - below == {"recommend_rank", "sample_graph"}, "made of others"
+    assert methods & set(toolkit.__all__) - asked - below == {
+        "eigenfunctions",
+        "recommend_rank",
+        "sample_graph",
+    }, "made of others"
 
 
 @pytest.mark.parametrize("name", SCALARS | AS_VECTORS | AS_BASES)

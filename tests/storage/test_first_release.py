@@ -68,6 +68,7 @@ def test_what_is_written_now_is_the_same(name, tmp_path):
     assert (then.pop("class"), now.pop("class")) == ("MetricMatching", "Geometry")
     # What training tells since, and what a fit could be told then.
     assert now["history"].pop("gained") is now["history"].pop("gained_noise") is None
+    assert now["history"].pop("trains_mean")
     for found in now["history"]["evaluations"]:
         assert found.pop("improvement") is None
         assert found.pop("noise") is None

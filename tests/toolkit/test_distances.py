@@ -82,7 +82,11 @@ def test_many_pairs_go_over_samples_few_do_not(graph, rng, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         many = toolkit.distances(RoundSphere(), points, **options)
-    torch.testing.assert_close(many, toolkit.distances(RoundSphere(), points, method="graph", **options))
+    over = toolkit.distances(RoundSphere(), points, method="graph", **options)
+    is_drawn = many < over
+    assert is_drawn.any(), "near pairs whose way bends"
+    torch.testing.assert_close(many[~is_drawn], over[~is_drawn])
+    torch.testing.assert_close(many[is_drawn], drawn[is_drawn], rtol=1e-3, atol=0)
     assert not torch.equal(many, drawn)
     monkeypatch.setattr("carre.toolkit.pairwise._LARGEST_DEVIATION", 1e-6)
     with pytest.warns(UserWarning, match="differ from geodesics by 0.* in the mean of 32 pairs"):

@@ -40,9 +40,8 @@ class FrameNames:
         >>> names = FrameNames(pd.Index(["ann", "bob"]), pd.Index(["height"]))
         >>> names.dress(np.array([1, 2])).loc["bob"], list(names.dress(np.zeros((2, 1)), names.columns).columns)
         (np.int64(2), ['height'])
-        >>> names.dress(np.ones((2, 1, 1)), names.columns).loc["bob"]
-               0
-        height  1.0
+        >>> names.dress(np.ones((2, 1, 1)), names.columns).loc["bob"].to_dict()
+        {0: {'height': 1.0}}
     """
 
     index: Any

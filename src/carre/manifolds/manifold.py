@@ -255,7 +255,7 @@ class Noisy(Manifold):
         total = torch.sqrt(bandwidth.square() + self.level**2)
         clean = self.manifold._posterior(points, total)
         share = (bandwidth / total).square().unsqueeze(-1)
-        identity = torch.eye(self.ambient_dim).to(points)
+        identity = torch.eye(self.ambient_dim, dtype=points.dtype, device=points.device)
         isotropic = (self.level / total)[:, None, None] * identity
         factor = torch.cat([(bandwidth / total)[:, None, None] * clean.metric.factor, isotropic], dim=1)
         return Posterior(clean.log_evidence, points + share * (clean.mean - points), LowRankMetric(factor))

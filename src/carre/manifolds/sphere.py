@@ -55,7 +55,7 @@ class Sphere(Manifold):
         direction = normalize(points, dim=-1)
         sign = torch.where(direction[:, :1] < 0, -1.0, 1.0).to(points)
         axis = normalize(torch.cat([direction[:, :1] + sign, direction[:, 1:]], dim=-1), dim=-1)
-        identity = torch.eye(self.ambient_dim).to(points)
+        identity = torch.eye(self.ambient_dim, dtype=points.dtype, device=points.device)
         return (identity - 2 * axis.unsqueeze(-1) * axis.unsqueeze(-2))[..., 1:]
 
     def _distance(self, points: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ class Sphere(Manifold):
         # √G = √g_tan (I + (stretch − 1) eeᵀ), written so that it is smooth at y = 0.
         radial = concentration * tilt / (stretch + 1)
         outer = points.unsqueeze(-1) * points.unsqueeze(-2)
-        identity = torch.eye(dim).to(points)
+        identity = torch.eye(dim, dtype=points.dtype, device=points.device)
         factor = tangential.sqrt()[:, None, None] * (identity + radial[:, None, None] * outer)
         log_evidence = (
             log_normalizer(dim, squared)
@@ -111,7 +111,7 @@ class SpecialOrthogonal3(Manifold):
     def _tangent_basis(self, points: Tensor) -> Tensor:
         # The tangent space at Q is Q times the skew matrices, whose basis E₁₂, E₁₃, E₂₃ has norm √2.
         first, second = torch.triu_indices(3, 3, offset=1)
-        skew = torch.zeros(3, 3, 3).to(points)
+        skew = torch.zeros(3, 3, 3, dtype=points.dtype, device=points.device)
         skew[range(3), first, second], skew[range(3), second, first] = 1.0, -1.0
         tangents = points.reshape(-1, 1, 3, 3) @ skew / 2**0.5
         return tangents.flatten(2).mT

@@ -109,7 +109,7 @@ class TorusOfRevolution(Manifold):
 
 def _assemble(plane: Tensor, isotropic: Tensor, along: Tensor, cross: Tensor, vertical: Tensor) -> Tensor:
     """Form the 3×3 matrix with planar block isotropic·I + along·uuᵀ, mixed block cross·u, and vertical."""
-    identity = torch.eye(2).to(plane)
+    identity = torch.eye(2, dtype=plane.dtype, device=plane.device)
     block = isotropic[:, None, None] * identity + along[:, None, None] * plane[:, :, None] * plane[:, None, :]
     mixed = (cross.unsqueeze(-1) * plane).unsqueeze(-1)
     upper = torch.cat([block, mixed], dim=-1)

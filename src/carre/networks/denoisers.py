@@ -179,7 +179,7 @@ def _levels(kept: Any) -> Float[Tensor, " steps"]:
     must = "be a scheduler with alphas_cumprod, of EDM or of flow matching, or ᾱ_t: one per step, falling, in (0, 1)"
     remedy = "A network (y, σ) ↦ E[X | Y=y] is a denoiser as it is"
     try:
-        kept = torch.as_tensor(kept).detach().to("cpu", torch.float64)
+        kept = torch.as_tensor(kept, device="cpu").detach().to(torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArgumentError("schedule", must, got=repr(kept), remedy=remedy) from error
     if kept.ndim != 1 or len(kept) < 2 or not bool(((kept >= 0) & (kept < 1)).all() and (kept.diff() < 0).all()):

@@ -81,7 +81,7 @@ class ReportInput:
     feature_names: tuple[str, ...]
     title: str
 
-    def name_of(self, row: int) -> str:
+    def name_of(self, row: Any) -> str:
         """Say which row it is: its number, and its name where a column beside the data has one."""
         known = next((column for column in self.columns if column.is_id), None)
         return f"{row}" if known is None else f"{row} ({known.name} {known.text(row)})"

@@ -185,7 +185,8 @@ def warnings_of(
         )
     linear = linear_phase(geometry.history)
     if linear:
-        found.append(f"The network was not trained for long enough: {linear}.")
+        whose = "The network was not trained for long enough: " if geometry.history.trains_mean else "The denoiser: "
+        found.append(f"{whose}{linear}.")
     if estimate.source:
         found.append(
             f"The number of dimensions above was therefore estimated {estimate.source}. Everything below is the "

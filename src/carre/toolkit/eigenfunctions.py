@@ -122,7 +122,7 @@ class Eigenfunctions:
     @property
     def n_parts(self) -> int:
         """How many of the eigenvalues are zero: one for each part of the data that is not connected to others."""
-        return int((torch.as_tensor(self.values) * self._spread < _ZERO).sum())
+        return int((_tensor(self.values) * self._spread < _ZERO).sum())
 
     @property
     def _spread(self) -> float:
@@ -132,7 +132,7 @@ class Eigenfunctions:
     @property
     def n_resolved(self) -> int:
         """How many of the eigenvalues, from the first on, are known within 10%."""
-        values, change = torch.as_tensor(self.values), torch.as_tensor(self.uncertainty)
+        values, change = _tensor(self.values), _tensor(self.uncertainty)
         unsure = change > _UNSURE * values.clamp_min(_ZERO / self._spread)
         return int(unsure.int().argmax()) if bool(unsure.any()) else len(values)
 
@@ -155,7 +155,7 @@ class Eigenfunctions:
             warnings.warn(message + "are constant on others. Take each part by itself", UserWarning, stacklevel=3)
         chosen = slice(first, first + n_components)
         given, values = self._at(points)
-        return given.restore(values[:, chosen] / torch.as_tensor(self.values).to(values)[chosen].sqrt())
+        return given.restore(values[:, chosen] / _tensor(self.values).to(values)[chosen].sqrt())
 
 
 @torch.no_grad()
@@ -394,3 +394,8 @@ def _assembled(
         rows = (root[:, None, None] * slopes).flatten(0, 1)
         stiffness += rows.mT @ rows
     return stiffness, mass
+
+
+def _tensor(values: Any) -> Tensor:
+    """See an array as a tensor, whatever device is the default."""
+    return values if isinstance(values, Tensor) else torch.from_numpy(values)

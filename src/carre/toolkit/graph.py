@@ -32,6 +32,8 @@ _N_NEIGHBORS = 12
 _STRAIGHTENINGS = 2
 # Bridges from a component to the nearest samples beside it; parts of fewer samples than the largest hundred stay apart.
 _BRIDGES, _MOST_COMPONENTS = 4, 100
+# Between two parts of the data the metric is larger along the way than 1, its value along the data.
+_LARGEST_ALONG, _ALONG = 1.5, [k / 10 for k in range(1, 10)]
 # The tangent directions of all samples take no more; of images only the leading ones are kept.
 _MOST_BYTES = 2**27
 
@@ -100,7 +102,7 @@ class SampleGraph:
             direct[rows] = self._lengths(starts[i[rows]], ends, j[rows, None])[:, 0] <= reach[rows]
         found, weights = self._routes(starts, ends, i.cpu().numpy(), j.cpu().numpy())
         routes = torch.as_tensor(found, device=i.device).long().masked_fill(direct[:, None], -1)
-        return routes, torch.where(direct, chords, torch.as_tensor(weights).to(chords))
+        return routes, torch.where(direct, chords, torch.from_numpy(weights).to(chords))
 
     def along(
         self, start: Float[Tensor, "p dim"], end: Float[Tensor, "p dim"], route: Int[Tensor, "p longest"], n_nodes: int
@@ -108,7 +110,8 @@ class SampleGraph:
         """Draw the polygons over samples, evenly spaced, and straighten them by the tangent spaces of the samples.
 
         A shortest way over samples zigzags. One step of Newton's method takes out what would be zigzag on flat data;
-        what is left is of second order in how far the way was from straight.
+        what is left is of second order in how far the way was from straight. A way that would leave the samples by
+        more than its longest edge stays as it was: there may be a gap.
         """
         is_sample, corners = route >= 0, self._corners(start, end, route)
         nodes = evenly_spaced(corners, n_nodes)
@@ -121,11 +124,15 @@ class SampleGraph:
         # In front of the first sample there is none.
         nearest = torch.maximum(nearest, is_sample.byte().argmax(1)[:, None])
         bases = self.bases.to(start)[route.gather(1, nearest).clamp_min(0)] * is_sample.any(1)[:, None, None, None]
+        straight = nodes
         for _ in range(_STRAIGHTENINGS):
-            move, share = straightening_step(nodes, bases)
-            inner = nodes[:, 1:-1] + move / share.clamp_min(1.0)[:, None, None]
-            nodes = torch.cat([nodes[:, :1], inner, nodes[:, -1:]], 1)
-        return nodes
+            move, share = straightening_step(straight, bases)
+            inner = straight[:, 1:-1] + move / share.clamp_min(1.0)[:, None, None]
+            straight = torch.cat([nodes[:, :1], inner, nodes[:, -1:]], 1)
+        found = self.index.search(straight[:, 1:-1].flatten(0, 1), 1).squared_distances
+        away = found.reshape(len(nodes), -1).amax(1).sqrt().to(nodes)
+        stays = away <= lengths(corners.diff(dim=1)).amax(1)
+        return torch.where(stays[:, None, None], straight, nodes)
 
     def _corners(self, start: Tensor, end: Tensor, route: Tensor) -> Float[Tensor, "p corners dim"]:
         known = self.index.samples.to(start)[route.clamp_min(0)]
@@ -305,7 +312,8 @@ def _joined(question: Question, n_neighbors: int, progress: Progress | None = No
 def _bridged(question: Question, landed: Float[Tensor, "n dim"], weights: Any) -> Any:
     """Join components that the nearest neighbors leave apart by their shortest edges, where these stay on the data.
 
-    Of uneven samples the nearest neighbors are often among themselves. Between parts of the data an edge is a jump.
+    Of uneven samples the nearest neighbors are often among themselves. Between parts of the data an edge is a jump, or
+    the metric is large along it.
     """
     from scipy.sparse import coo_array  # noqa: PLC0415  (slow to import)
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
@@ -314,7 +322,7 @@ def _bridged(question: Question, landed: Float[Tensor, "n dim"], weights: Any) -
         labels = connected_components(weights, directed=False)[1]
         found: list[Tensor] = []
         for label in np.bincount(labels).argsort()[::-1][1:_MOST_COMPONENTS]:
-            inside, outside = (torch.as_tensor(np.flatnonzero(x)) for x in (labels == label, labels != label))
+            inside, outside = (torch.from_numpy(np.flatnonzero(x)) for x in (labels == label, labels != label))
             near = build_index(landed[outside]).search(landed[inside], 1)
             best = near.squared_distances[:, 0].argsort()[:_BRIDGES].cpu()
             found.append(torch.stack([inside[best], outside[near.indices[:, 0].cpu()[best]]]))
@@ -322,12 +330,21 @@ def _bridged(question: Question, landed: Float[Tensor, "n dim"], weights: Any) -
             return weights
         i, j = torch.cat(found, 1).to(landed.device)
         ends = torch.stack([landed[i], landed[j]], 1)
-        stays = question.compute(partial(stay, question.field), ends, question.bandwidth[i], points_per_item=8)
+        stays = question.compute(partial(_lead_on, question.field), ends, question.bandwidth[i], points_per_item=16)
         if not bool(stays.any()):
             return weights
         chords, pairs = lengths(ends[:, 1] - ends[:, 0])[stays], (i[stays].cpu().numpy(), j[stays].cpu().numpy())
         more = coo_array((chords.double().cpu().numpy(), pairs), shape=weights.shape).tocsr()
         weights = weights.maximum(more).maximum(more.T)
+
+
+def _lead_on(field: MetricField, ends: Float[Tensor, "n 2 dim"], bandwidth: Float[Tensor, " n"]) -> Bool[Tensor, " n"]:
+    """Say along which edges the data go on."""
+    ways = ends[:, 1] - ends[:, 0]
+    along = torch.stack(
+        [field.metric(torch.lerp(ends[:, 0], ends[:, 1], share), bandwidth).quadratic_form(ways) for share in _ALONG]
+    )
+    return stay(field, ends, bandwidth) & (along.amax(0) <= _LARGEST_ALONG * ways.square().sum(-1))
 
 
 def _edge_lengths(

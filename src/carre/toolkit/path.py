@@ -191,12 +191,9 @@ class Path:
         is called so.
 
         Example:
-            >>> Path.through([[0.0, 0.0], [3.0, 0.0], [3.0, 1.0]]).frame()
-                    0    1  time
-            node
-            0     0.0  0.0  0.00
-            1     3.0  0.0  0.75
-            2     3.0  1.0  1.00
+            >>> frame = Path.through([[0.0, 0.0], [3.0, 0.0], [3.0, 1.0]]).frame()
+            >>> list(frame.columns), frame.index.name, frame.loc[1].tolist()
+            ([0, 1, 'time'], 'node', [3.0, 0.0, 0.75])
         """
         try:
             import pandas as pd  # type: ignore[import-untyped]  # noqa: PLC0415
@@ -262,8 +259,8 @@ class Path:
         Example:
             >>> angle = torch.linspace(0, torch.pi, 7, dtype=torch.float64)
             >>> half_circle = Path.through(torch.stack([angle.cos(), angle.sin()], 1))
-            >>> half_circle.length() / torch.pi, half_circle.polygon_length() / torch.pi
-            (tensor([1.], dtype=torch.float64), tensor([0.9886], dtype=torch.float64))
+            >>> [round(float(length / torch.pi), 4) for length in (half_circle.length(), half_circle.polygon_length())]
+            [1.0, 0.9886]
         """
         return arcs(self.scaled_nodes)[0]
 

@@ -258,7 +258,7 @@ def straightening_step(
     force = curve[:, 2:] - 2 * curve[:, 1:-1] + curve[:, :-2]
     wanted = torch.einsum("pnda,pnd->pna", bases, force)
     # Where the data bend, UᵀU is short of a rotation. The rotation makes the step exact on whatever can be unrolled.
-    carried = [torch.eye(bases.shape[-1]).to(curve).expand(len(curve), -1, -1)]
+    carried = [torch.eye(bases.shape[-1], dtype=curve.dtype, device=curve.device).expand(len(curve), -1, -1)]
     for turn in polar_factor(bases[:, :-1].mT @ bases[:, 1:]).unbind(1):
         carried.append(carried[-1] @ turn)
     unrolled = torch.stack(carried, 1)
