@@ -41,7 +41,7 @@ ORDER = [
     "estimator",
     "cli",
 ]
-LONGEST, MOST_FILES, MOST_LINES = 500, 150, 32_000
+LONGEST, MOST_FILES, MOST_LINES = 500, 150, 32_100
 FILES = sorted(ROOT.rglob("*.py"))
 
 

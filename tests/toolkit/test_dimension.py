@@ -296,14 +296,14 @@ class Plane(torch.nn.Module):
 @pytest.mark.parametrize("n_axes", [256, 4], ids=["all axes", "probes"])
 def test_dimensions_beyond_the_rank_are_counted_from_the_denoiser(n_axes, monkeypatch, rng):
     monkeypatch.setattr("carre.toolkit.dimension._MOST_AXES", n_axes)
-    monkeypatch.setattr("carre.toolkit.dimension._N_PROBES", 400)
+    monkeypatch.setattr("carre.toolkit.dimension._N_PROBES", 100)
     field = NeuralField(Plane(), AffineFrame(torch.zeros(10), 1.0))
     points = torch.randn(30, 10, generator=rng) * torch.cat([torch.ones(6), torch.zeros(4)])
     estimate = estimate_dimension(field, points, 0.3)
     assert (estimate.value, estimate.interval, estimate.verdict) == (6, (6, 6), "clear")
     assert (estimate.local == 4).all(), "at each point the factor answers"
     assert "since the rank cuts dimensions off" in str(estimate)
-    assert estimate.standard_error < 0.1
+    assert estimate.standard_error < 0.2
     coarse = estimate_dimension(field, points, 2.0)
     assert (coarse.value, coarse.counted) == (0, ""), "where no eigenvalue is large nothing is cut"
 

@@ -141,7 +141,7 @@ class NeuralField(Field):
         """Evaluate the model in the frame and carry the result out; a few points on a GPU by a replay."""
         model, _ = self._at(points)
         is_plain = not (_is_differentiated(points) or _is_differentiated(sigma))
-        if is_plain and self._replays.can_replay(points) and _is_ours(model, want):
+        if is_plain and self._replays.can_replay(points) and is_ours(model, want):
             one = is_one_value(sigma)
             evaluate = partial(self._compute, want=want, is_one=one)
             return self._replays((want, one), evaluate, points, sigma[:1] if one else sigma)
@@ -188,7 +188,7 @@ def _is_differentiated(tensor: Tensor) -> bool:
     return (torch.is_grad_enabled() and tensor.requires_grad) or is_transformed(tensor)
 
 
-def _is_ours(model: nn.Module, want: str) -> bool:
+def is_ours(model: nn.Module, want: str) -> bool:
     """Say whether a network is one of the library's: what a user's own does when it is called is not known."""
     network = getattr(model, want, None) if isinstance(model, MetricModel) else None
     return isinstance(getattr(network, "trunk", None), FilmMLP | UNet)
