@@ -84,9 +84,14 @@ def test_the_tables_hold_every_method_and_the_ratio_of_speeds(results):
     tables = sphere_tables(results)
     for row in results["rows"]:
         assert f"{row['tangent_error']:.4f}" in tables
-    kernel, learned = results["rows"][4], results["rows"][0]
-    assert f"{kernel['metric_per_second']:,.0f} (learned: " in tables
-    assert f"**{learned['metric_per_second']:,.0f}**" in tables
+    kernel, rows = results["rows"][4], results["rows"]
+    assert f"{kernel['metric_per_second']:,.0f} (learned: " in tables.replace("**", "")
+    # The best is in bold, whoever it is.
+    fastest = max(row["metric_per_second"] for row in rows)
+    least = min(row.get("tangent_error_full_precision", row["tangent_error"]) for row in rows)
+    least = min(least, *(row["tangent_error"] for row in rows))
+    assert f"**{fastest:,.0f}**" in tables
+    assert f"**{least:.4f}**" in tables
     assert "λ2" in tables
     assert "training step" in tables
 
